@@ -287,17 +287,22 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
     hex::decode(text).map_err(|_| Error::damaged("the key slot is not well formed"))
 }
 
-/// Threads for the lanes of one derivation, the calling one alone if there can be no others. They
-/// end with it: the crate's own would stay, and panic where none can be started.
-fn lane_threads(lanes: u32) -> Result<rayon::ThreadPool> {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(lanes as usize).max(1);
+/// Does something with threads for so many lanes, or in the calling one alone if there can be no
+/// others. They are told to end with it: the crate's own would stay, and panic where none can be
+/// started.
+fn in_lanes<T: Send>(lanes: u32, derive: impl FnOnce() -> T + Send) -> Result<T> {
+    // A thread that had to do without others once stays the only one of its pool.
+    if rayon::current_thread_index().is_some() {
+        return Ok(derive());
+    }
+    let threads = lanes.clamp(1, LANES) as usize;
     let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    started
+    let pool = started
         .or_else(|_| rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build())
         .map_err(|cause| {
             Error::new(ErrorKind::Io, format!("cannot start threads for trying a key: {cause}"))
-        })
+        })?;
+    Ok(pool.install(derive))
 }
 
 fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeKey> {
@@ -319,10 +324,9 @@ fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeK
         )
     })?;
     blocks.resize(count, argon2::Block::default());
-    lane_threads(cost.lanes)?
-        .install(|| {
-            argon2.hash_password_into_with_memory(password, salt, &mut *key, &mut blocks[..])
-        })
+    let derive =
+        || argon2.hash_password_into_with_memory(password, salt, &mut *key, &mut blocks[..]);
+    in_lanes(cost.lanes, derive)?
         .map_err(|error| Error::damaged(format!("cannot derive the key: {error}")))?;
     let unbound = UnboundKey::new(&AES_256_GCM, &*key)
         .map_err(|_| Error::invalid("cannot set up the wrapping key"))?;

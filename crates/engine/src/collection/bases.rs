@@ -4,7 +4,7 @@
 //! # Algorithm
 //! The scan for nodes meets every section anyway, and notes for each delta its base ([`Links`]).
 //! After the walk the links are gone through by depth, deepest first: the base of a live chunk is
-//! marked. A base has a lower depth than what is made of it, so one pass a depth is enough. If the
+//! marked. The base of an instance has one of a lower depth, so one pass a depth is enough. If the
 //! links do not fit into their share of memory, or none were noted, the sections are scanned once
 //! for each depth instead.
 //!
@@ -113,12 +113,7 @@ impl MadeOf {
         Ok(Self { filter, _lease: lease })
     }
 
-    /// Those of all deltas in the store, live or not.
-    pub fn of_all(repository: &Repository, inventory: &Inventory, job: &Job) -> Result<Self> {
-        Self::of_all_but(&[], repository, inventory, job)
-    }
-
-    /// Those of all deltas in the store but in these containers, which rise.
+    /// Those of all deltas in the store, live or not, but in these containers, which rise.
     pub fn of_all_but(
         without: &[ContainerId],
         repository: &Repository,

@@ -468,13 +468,17 @@ impl<'a> Collector<'a> {
         if condemned.is_empty() {
             return Ok(Round::default());
         }
+        if marked.rounds.is_short() {
+            self.repacking.iter().for_each(Repacking::set_short);
+        }
         let (_, inventory) = self.inventory(false)?;
         marked.marks.prepare(self.repository, &inventory, condemned, self.job)?;
         let (gathered, _) = self.gather(&inventory, condemned, &marked.marks)?;
         let dead_max_bytes = marked.take_dead(taken.live_bytes);
         let mut stored = Vec::new();
         let snapshots = &marked.snapshots;
-        match self.copy(&inventory, condemned, gathered, dead_max_bytes, snapshots, &mut stored) {
+        let what = (&taken, gathered, dead_max_bytes);
+        match self.copy(&inventory, what, snapshots, &mut stored) {
             Ok(rescued) => match rescued.kept.first() {
                 None => {
                     self.count_copied(&rescued);

@@ -78,6 +78,9 @@ pub struct CopyForward<'a> {
     pub inventory: &'a Inventory,
     /// Those that are condemned, rising.
     pub condemned: &'a [ContainerId],
+    /// Whether a round that failed has written them, so that all that is live in them was elsewhere
+    /// before; what is made of it there was made of something else.
+    pub cleans_up: bool,
     /// Those that this collection wrote and read back.
     pub proved: &'a BTreeSet<ContainerId>,
     /// How the copies are packed anew; `None`: they stay as they are.
@@ -253,7 +256,8 @@ impl CopyForward<'_> {
         if let Some(known) = cell.get() {
             return Ok(known);
         }
-        let all = MadeOf::of_all(self.repository, self.inventory, self.job)?;
+        let without = if self.cleans_up { self.condemned } else { &[] };
+        let all = MadeOf::of_all_but(without, self.repository, self.inventory, self.job)?;
         Ok(cell.get_or_init(|| all))
     }
 

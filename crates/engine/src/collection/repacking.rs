@@ -16,7 +16,7 @@
 //! A whole chunk in a container that this collection does not condemn: one that was packed before,
 //! or one that it has packed itself. What it has packed counts at once, before its container is
 //! durable: its bytes are still where it was. If copying fails, nothing of the round counts any
-//! more, and all that was packed is forgotten: a chunk of it may become a difference next time.
+//! more, and what it packed is forgotten: a chunk of it may become a difference next time.
 //!
 //! The next collection marks what deltas are made of, and no other collector can decide an epoch
 //! between this one's mark and its own ([`super::collector`]). Marks say which chunks are dead as
@@ -88,6 +88,8 @@ struct State {
     /// and not what came before: that is what the newest snapshots need.
     packed: Vec<PackedChunk>,
     packed_max: usize,
+    /// How many were packed before the round.
+    packed_before: usize,
     /// Of the round that is packed.
     made_of: Option<MadeOf>,
     reversal: Option<Reversal>,
@@ -112,6 +114,7 @@ impl Repacking {
             table: SimilarityTable::with_memory(third_bytes),
             containers: Vec::new(),
             packed: Vec::new(),
+            packed_before: 0,
             packed_max: third_bytes / size_of::<PackedChunk>(),
             made_of: None,
             reversal: None,
@@ -177,6 +180,7 @@ impl Repacking {
             reversal.begin_round(gathered, &mut made_of);
         }
         state.made_of = Some(made_of);
+        state.packed_before = state.packed.len();
         Ok(())
     }
 
@@ -211,12 +215,18 @@ impl Repacking {
         }
     }
 
-    /// Copying has failed: what was packed lies nowhere that counts.
+    /// Room has become short.
+    pub fn set_short(&self) {
+        self.bases.state().reversal.iter_mut().for_each(Reversal::set_short);
+    }
+
+    /// Copying has failed: what was packed in this round lies nowhere that counts.
     pub fn forget_packed(&self) {
         // Addresses of before lead to what comes next, whose own sketch is looked at.
         let mut state = self.bases.state();
-        state.packed.clear();
-        state.reversal.iter_mut().for_each(Reversal::forget);
+        let before = state.packed_before;
+        state.packed.truncate(before);
+        state.reversal.iter_mut().for_each(Reversal::forget_round);
     }
 
     /// Whether a delta may be made of this chunk, so that it must stay whole.

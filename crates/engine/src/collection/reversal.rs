@@ -13,8 +13,9 @@
 //! it is stays what it is, and so do its deltas.
 //!
 //! # Invariants
-//! Nothing is made of what becomes a delta here: a round notes the bases of all its deltas that
-//! stay as they are, beside those outside of it, and only what is in neither becomes a difference.
+//! Nothing that stays is made of what becomes a delta here: a round notes the bases of all its
+//! deltas that stay as they are, beside those outside of it, and only what is in neither becomes a
+//! difference. In the containers that the round empties things may be made of it until these go.
 //! Where a chunk turns out not to be like its successor, or is packed before what is made of it, it
 //! stays whole: more is stored then, nothing is lost.
 //!
@@ -90,6 +91,10 @@ pub struct Reversal {
     successors_max: usize,
     /// The containers that successors were packed into.
     packed: HashMap<Fingerprint, ContainerId, ByPrefix>,
+    /// Whether no more is made whole: that takes room before it gives some.
+    is_short: bool,
+    /// The bases that were given successors in this round.
+    added: Vec<Fingerprint>,
     /// Deltas of this round that are made whole.
     whole: HashSet<Fingerprint, ByPrefix>,
     against: HashMap<Fingerprint, Fingerprint, ByPrefix>,
@@ -105,6 +110,8 @@ impl Reversal {
             successors: HashMap::default(),
             successors_max: bytes / entry_bytes,
             packed: HashMap::default(),
+            is_short: false,
+            added: Vec::new(),
             whole: HashSet::default(),
             against: HashMap::default(),
         }
@@ -113,6 +120,7 @@ impl Reversal {
     /// Plans a round. `made_of` knows what deltas outside of it are made of, and then also what
     /// those are made of that stay as they are.
     pub fn begin_round(&mut self, gathered: &Gathered, made_of: &mut MadeOf) {
+        self.added.clear();
         self.whole.clear();
         self.against.clear();
         let rank = |chunk: &Fingerprint| gathered.chunks.get(chunk).map(|spot| spot.rank);
@@ -125,13 +133,13 @@ impl Reversal {
             .collect();
         first.sort_by_key(|(rank, _)| *rank);
         for (_, Link { delta, base, container }) in first {
-            let is_needed = match rank(base) {
-                Some(rank) => rank != u32::MAX,
-                None => self.scope.needed.contains(base),
-            };
+            // Ranks follow placements, which are advice.
+            let is_ranked = rank(base).is_some_and(|rank| rank != u32::MAX);
+            let is_needed = is_ranked || self.scope.needed.contains(base);
             let comes_along = rank(base).is_some()
                 || container.is_some_and(|id| self.scope.emptied.binary_search(&id).is_ok());
-            if !is_needed
+            if !self.is_short
+                && !is_needed
                 && comes_along
                 && !self.scope.made_of_outside.contains(base)
                 && !self.successors.contains_key(base)
@@ -139,6 +147,7 @@ impl Reversal {
             {
                 self.whole.insert(*delta);
                 self.successors.insert(*base, *delta);
+                self.added.push(*base);
             }
         }
         for (chunk, spot) in &gathered.chunks {
@@ -189,11 +198,19 @@ impl Reversal {
         self.packed.get(successor).copied()
     }
 
-    /// Copying has failed: what was made whole lies nowhere that counts.
-    pub fn forget(&mut self) {
-        self.successors.clear();
-        self.packed.clear();
-        self.whole.clear();
+    /// Room has become short: what is known stays, and nothing more is made whole.
+    pub fn set_short(&mut self) {
+        self.is_short = true;
+    }
+
+    /// Copying has failed: what was made whole in this round lies nowhere that counts.
+    pub fn forget_round(&mut self) {
+        for base in self.added.drain(..) {
+            self.successors.remove(&base);
+        }
+        for chunk in self.whole.drain() {
+            self.packed.remove(&chunk);
+        }
         self.against.clear();
     }
 }

@@ -2,17 +2,17 @@
 //! read.
 //!
 //! Pieces come in the order in which they are stored, and what neighbours are made of are mostly
-//! neighbours too. So the bases of as many reads as a share of memory is enough for are looked up where
-//! the deltas say, and in the index where they say nothing or a collection has moved the base since;
-//! sorted by container and frame, and read in that order ([`super::visits`]). A base that is not
-//! found so is read when it is asked for, wherever it is.
+//! neighbours too. So the bases of as many reads as a share of memory is enough for are looked up
+//! where the deltas say, and in the index where they say nothing or a collection has moved the base
+//! since; sorted by container and frame, and read in that order ([`super::visits`]). A base that is
+//! not found so is read when it is asked for, wherever it is.
 //!
 //! Invariants: what is held was verified by name, and is whole: any delta may be made of it.
 //!
 //! Concurrency: filled by several threads, then read by all.
 
-use super::visits::Spot;
-use super::window::{Piece, SortedWindow};
+use super::visits::{Room, Spot, waiting_bytes_of};
+use super::window::SortedWindow;
 use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::chunks::ChunkReader;
 use crate::container::delta::{BaseBytes, BaseSource};
@@ -40,10 +40,6 @@ pub enum Until {
     End,
 }
 
-/// What is known of a delta that waits, beside its payload: its piece, where its base is, and when
-/// it is made.
-const WAITING_BYTES: usize = 320;
-
 /// Some reads of a window whose bases are read together.
 pub struct Part {
     /// The reads.
@@ -64,22 +60,23 @@ impl Part {
         first: usize,
     ) -> Result<Self> {
         // What waits for its bases is held as well.
-        let of_deltas = |frames: &Range<usize>, of: &dyn Fn(&Piece) -> usize| -> usize {
+        let waiting = |frames: &Range<usize>| -> usize {
+            frames.clone().map(|frame| waiting_bytes_of(window, frame) as usize).sum()
+        };
+        let all = |frames: &Range<usize>| -> usize {
             let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
             let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
-            deltas.map(of).sum()
+            waiting(frames) + deltas.map(|piece| piece.length as usize).sum::<usize>()
         };
-        let waiting = |piece: &Piece| piece.payload_length as usize + WAITING_BYTES;
-        let all = |piece: &Piece| piece.length as usize + waiting(piece);
         let taken = |frames: &Range<usize>| match until {
             // Half is for bases that lie beside deltas.
-            Until::Open => 2 * of_deltas(frames, &waiting),
-            Until::End => of_deltas(frames, &all),
+            Until::Open => 2 * waiting(frames),
+            Until::End => all(frames),
         };
         // The more is held, the fewer frames are read again.
         let (planned, purse) =
             (chunks.repository().memory().restored_bases_bytes, chunks.repository().purse());
-        let wanted = window.reads[first..].iter().map(|it| of_deltas(it, &all)).sum::<usize>();
+        let wanted = window.reads[first..].iter().map(all).sum::<usize>();
         let more = wanted.saturating_sub(planned).min(purse.left_bytes() / 2);
         let lease = purse.take(more);
         let bytes_max = planned + lease.bytes();
@@ -101,15 +98,15 @@ impl Part {
             spots.truncate(fitting);
         }
         let reads = first..last;
-        let waiting_bytes =
-            window.reads[reads.clone()].iter().map(|it| of_deltas(it, &waiting) as u64).sum();
+        let waiting_bytes = window.reads[reads.clone()].iter().map(|it| waiting(it) as u64).sum();
         Ok(Self { reads, spots, bytes_max: bytes_max as u64, waiting_bytes, lease })
     }
 
-    /// Room for bases that are held beside what waits.
+    /// Room for what waits, and for bases that are held beside that.
     #[must_use]
-    pub fn held_bytes_max(&self) -> u64 {
-        self.bytes_max.saturating_sub(self.waiting_bytes)
+    pub fn room(&self) -> Room {
+        let held_bytes = self.bytes_max.saturating_sub(self.waiting_bytes);
+        Room { waiting_bytes: self.bytes_max, held_bytes }
     }
 
     /// Its bases, and what was read of them.
@@ -179,27 +176,32 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
         let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
         let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
         let deltas = deltas.filter_map(|piece| window.deltas.get(piece.delta as usize));
-        for base in deltas.flat_map(|delta| &delta.bases) {
+        let bases = deltas.flat_map(|delta| {
+            let is_one_of_several = delta.bases.len() > 1;
+            delta.bases.iter().map(move |base| (base, is_one_of_several))
+        });
+        for (base, is_one_of_several) in bases {
             let spot = base.container.map(|it| whole_in(chunks, it, &base.fingerprint)).transpose();
             match spot?.flatten() {
-                Some(spot) => spots.push(spot),
-                None => moved.push(base.fingerprint),
+                Some(spot) => spots.push(Spot { is_one_of_several, ..spot }),
+                None => moved.push((base.fingerprint, is_one_of_several)),
             }
         }
     }
-    moved.sort_unstable_by_key(Fingerprint::prefix);
+    moved.sort_unstable_by_key(|(base, _)| base.prefix());
     moved.dedup();
     for batch in moved.chunks(LOOKED_UP_AT_ONCE) {
         let mut found = Vec::with_capacity(batch.len());
-        match chunks.locate_all(batch, &mut found) {
+        let names: Vec<Fingerprint> = batch.iter().map(|(base, _)| *base).collect();
+        match chunks.locate_all(&names, &mut found) {
             // Whoever asks for one of them says what is wrong.
             Err(error) if error.is_unreadable() => continue,
             located => located?,
         }
-        for (base, containers) in batch.iter().zip(found) {
+        for ((base, is_one_of_several), containers) in batch.iter().zip(found) {
             for container in containers {
                 if let Some(spot) = whole_in(chunks, container, base)? {
-                    spots.push(spot);
+                    spots.push(Spot { is_one_of_several: *is_one_of_several, ..spot });
                     break;
                 }
             }
@@ -207,7 +209,11 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
     }
     let place = |spot: &Spot| (spot.container, spot.chunk.frame, spot.chunk.offset);
     spots.sort_unstable_by_key(place);
-    spots.dedup_by_key(|spot| place(spot));
+    spots.dedup_by(|next, spot| {
+        let is_same = place(next) == place(spot);
+        spot.is_one_of_several |= is_same && next.is_one_of_several;
+        is_same
+    });
     Ok(spots)
 }
 
@@ -224,6 +230,6 @@ fn whole_in(
     Ok(located.and_then(|location| {
         let chunk = *location.descriptor();
         let frame = *location.section.frames.get(chunk.frame as usize)?;
-        (!chunk.is_delta()).then_some(Spot { container, frame, chunk })
+        (!chunk.is_delta()).then_some(Spot { container, frame, chunk, is_one_of_several: false })
     }))
 }

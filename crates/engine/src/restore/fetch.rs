@@ -120,10 +120,8 @@ impl Fetcher<'_> {
         fetched: &mut Fetched,
     ) -> Result<()> {
         let planned = pieces_of(window, part.reads.clone());
-        let held_bytes_max = part.held_bytes_max();
-        let [first, second] =
-            Visits::of_part(window, part.reads.clone(), &part.spots, held_bytes_max)
-                .map(|visits| self.divided(visits));
+        let passes = Visits::of_part(window, part.reads.clone(), &part.spots, part.room());
+        let [first, second] = passes.map(|visits| self.divided(visits));
         let work = Work::first_pass(self, (window, &first), (&part.spots, None), sink);
         work.run()?;
         let (held, waiting) = work.end_of_first_pass(fetched);

@@ -199,8 +199,7 @@ impl Planner<'_> {
         while first < sorted.reads.len() {
             let part = Part::next(self.reader.chunks(), (&sorted, Until::Open), first)?;
             first = part.reads.end;
-            let held_bytes_max = part.held_bytes_max();
-            for pass in Visits::of_part(&sorted, part.reads.clone(), &part.spots, held_bytes_max) {
+            for pass in Visits::of_part(&sorted, part.reads.clone(), &part.spots, part.room()) {
                 self.count(&pass);
             }
         }

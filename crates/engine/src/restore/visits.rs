@@ -21,6 +21,10 @@ use onefold_types::ContainerId;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+/// What is known of a delta that waits, beside its payload: its piece, where its base is, and when
+/// it is made.
+const WAITING_BYTES: u64 = 640;
+
 /// A frame: its container, and its number there.
 pub type Place = (ContainerId, u32);
 
@@ -30,6 +34,15 @@ pub struct Spot {
     pub container: ContainerId,
     pub frame: FrameDescriptor,
     pub chunk: ChunkDescriptor,
+    /// Whether something is made of it and of others, so that it is held until all are there.
+    pub is_one_of_several: bool,
+}
+
+/// Room for what waits, and for bases that are held.
+#[derive(Clone, Copy)]
+pub struct Room {
+    pub waiting_bytes: u64,
+    pub held_bytes: u64,
 }
 
 impl Spot {
@@ -58,12 +71,13 @@ pub struct Visits {
 
 impl Visits {
     /// Both passes for some of a window's reads, and the bases of what they need, in stored order,
-    /// of which the first holds no more than so many bytes.
+    /// of which the first holds no more than there is room for. Of deltas that cannot wait it takes
+    /// nothing: they are made when their frame is open, of bases that are read for each.
     pub fn of_part(
         window: &SortedWindow,
         reads: Range<usize>,
         spots: &[Spot],
-        held_bytes_max: u64,
+        room: Room,
     ) -> [Self; 2] {
         let [mut first, mut second] = [Self::default(), Self::default()];
         let container_of = |read: usize| window.frames[window.reads[read].start].container;
@@ -73,6 +87,16 @@ impl Visits {
             read_of.entry(container_of(read)).or_insert(read);
         }
         let mut bases_of = HashMap::new();
+        let (mut waiting_bytes, mut held_bytes) = (0, 0);
+        let mut is_held = |of_frame: &Range<usize>, numbers: &HashSet<u32>| {
+            let bytes = spots[of_frame.clone()].iter().map(|it| u64::from(it.chunk.length));
+            let (bytes, number) = (bytes.sum::<u64>(), spots[of_frame.start].chunk.frame);
+            let one_of_several = spots[of_frame.clone()].iter().any(|it| it.is_one_of_several);
+            let is_held = (one_of_several || numbers.contains(&number))
+                && held_bytes + bytes <= room.held_bytes;
+            held_bytes += if is_held { bytes } else { 0 };
+            is_held
+        };
         let mut end = 0;
         for of_container in spots.chunk_by(|one, other| one.container == other.container) {
             let start = end;
@@ -82,24 +106,29 @@ impl Visits {
                 Some(read) => {
                     bases_of.insert(*read, start..end);
                 }
-                None => second.add(Vec::new(), spots, by_frame(spots, start..end)),
+                None => {
+                    let (held, passed) = by_frame(spots, start..end)
+                        .into_iter()
+                        .partition(|of_frame| is_held(of_frame, &HashSet::new()));
+                    first.add(Vec::new(), spots, held);
+                    second.add(Vec::new(), spots, passed);
+                }
             }
         }
-        let mut held_bytes = 0;
         for read in reads {
             let (deltas, others): (Vec<usize>, Vec<usize>) =
-                window.reads[read].clone().partition(|frame| window.has_deltas(*frame));
+                window.reads[read].clone().partition(|frame| {
+                    let bytes = waiting_bytes_of(window, *frame);
+                    let waits = bytes > 0 && waiting_bytes + bytes <= room.waiting_bytes;
+                    waiting_bytes += if waits { bytes } else { 0 };
+                    waits
+                });
             let numbers: HashSet<u32> =
                 deltas.iter().map(|frame| window.frames[*frame].number).collect();
             let bases = bases_of.get(&read).cloned().unwrap_or_default();
-            let (held, passed): (Vec<Range<usize>>, Vec<Range<usize>>) =
-                by_frame(spots, bases).into_iter().partition(|of_frame| {
-                    let bytes = spots[of_frame.clone()].iter().map(|it| u64::from(it.chunk.length));
-                    let (bytes, number) = (bytes.sum::<u64>(), spots[of_frame.start].chunk.frame);
-                    let is_held = numbers.contains(&number) && held_bytes + bytes <= held_bytes_max;
-                    held_bytes += if is_held { bytes } else { 0 };
-                    is_held
-                });
+            let (held, passed) = by_frame(spots, bases)
+                .into_iter()
+                .partition(|of_frame| is_held(of_frame, &numbers));
             first.add(of_pieces(window, deltas), spots, held);
             second.add(of_pieces(window, others), spots, passed);
         }
@@ -113,8 +142,12 @@ impl Visits {
     pub fn divided(mut self, parts: usize, part_min_bytes: u64) -> Self {
         let bytes = |visit: &Visit| u64::from(visit.needed.descriptor.stored_length);
         let bytes_of = |range: &Range<usize>| self.frames[range.clone()].iter().map(bytes).sum();
+        // Where reads begin that cannot be divided.
+        let mut whole = HashSet::new();
         while self.reads.len() < parts {
-            let lengths = self.reads.iter().map(bytes_of).enumerate();
+            let divisible = self.reads.iter().enumerate();
+            let divisible = divisible.filter(|(_, range)| !whole.contains(&range.start));
+            let lengths = divisible.map(|(read, range)| (read, bytes_of(range)));
             let Some((longest, length)) = lengths.max_by_key(|(_, length): &(usize, u64)| *length)
             else {
                 break;
@@ -127,7 +160,8 @@ impl Visits {
             });
             let middle = half.map_or(range.end, |frame| frame + 1);
             if before < part_min_bytes || length - before < part_min_bytes {
-                break;
+                whole.insert(range.start);
+                continue;
             }
             self.reads[longest] = range.start..middle;
             self.reads.insert(longest + 1, middle..range.end);
@@ -157,6 +191,13 @@ impl Visits {
         self.frames[start..].sort_unstable_by_key(|visit| visit.needed.number);
         self.reads.push(start..self.frames.len());
     }
+}
+
+/// What the deltas of a frame take while they wait; 0 if there are none.
+pub fn waiting_bytes_of(window: &SortedWindow, frame: usize) -> u64 {
+    let pieces = &window.pieces[window.starts[frame]..window.starts[frame + 1]];
+    let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
+    deltas.map(|piece| u64::from(piece.payload_length) + WAITING_BYTES).sum()
 }
 
 /// Bases in stored order, frame by frame.
@@ -211,21 +252,23 @@ mod tests {
         visits
     }
 
-    fn divided(reads: &[&[u32]], parts: usize) -> Vec<Range<usize>> {
-        visits(reads).divided(parts, 512 << 10).reads
+    fn divided(reads: &[&[u32]], parts: usize) -> Vec<(usize, usize)> {
+        let reads = visits(reads).divided(parts, 512 << 10).reads;
+        reads.into_iter().map(|range| (range.start, range.end)).collect()
     }
 
     #[test]
     fn the_longest_reads_are_divided_until_there_is_enough_for_all_threads() {
         let reads: [&[u32]; 2] = [&[512; 8], &[512, 512]];
-        assert_eq!(divided(&reads, 2), [0..8, 8..10]);
-        assert_eq!(divided(&reads, 3), [0..4, 4..8, 8..10]);
-        assert_eq!(divided(&reads, 5), [0..2, 2..4, 4..6, 6..8, 8..10]);
+        assert_eq!(divided(&reads, 2), [(0, 8), (8, 10)]);
+        assert_eq!(divided(&reads, 3), [(0, 4), (4, 8), (8, 10)]);
+        assert_eq!(divided(&reads, 5), [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]);
         // No part is shorter than a request that pays.
         assert_eq!(divided(&reads, 99).len(), 10);
-        assert_eq!(divided(&[&[256, 255]], 8), [0..2]);
-        assert_eq!(divided(&[&[2048]], 8), [0..1]);
-        assert_eq!(divided(&[&[100, 2048]], 8), [0..2]);
+        assert_eq!(divided(&[&[256, 255]], 8), [(0, 2)]);
+        assert_eq!(divided(&[&[2048]], 8), [(0, 1)]);
+        assert_eq!(divided(&[&[100, 2048]], 8), [(0, 2)]);
+        assert_eq!(divided(&[&[100, 2048], &[512, 512]], 8), [(0, 2), (2, 3), (3, 4)]);
         assert!(divided(&[], 8).is_empty());
     }
 
@@ -264,10 +307,12 @@ mod tests {
             container: of,
             frame: descriptor(frame),
             chunk: chunk(name, frame, 30 * KIB),
+            is_one_of_several: false,
         };
         let spots = [spot(1, 0), spot(2, 0), spot(1, 1), spot(2, 1)];
-        let shown = |held_bytes_max: u64| {
-            let passes = Visits::of_part(&window, 0..1, &spots, held_bytes_max);
+        let shown = |waiting_bytes: u64, held_bytes: u64, spots: &[Spot]| {
+            let room = Room { waiting_bytes, held_bytes };
+            let passes = Visits::of_part(&window, 0..1, spots, room);
             passes.map(|pass| {
                 let frames = pass.frames.iter();
                 frames
@@ -275,12 +320,20 @@ mod tests {
                     .collect::<Vec<_>>()
             })
         };
-        let [first, second] = shown(u64::from(60 * KIB));
+        let [first, second] = shown(740, u64::from(60 * KIB), &spots);
         assert_eq!(first, [(1, true, 2..4)]);
         assert_eq!(second, [(0, false, 0..2), (2, true, 0..0)]);
         // One byte too few: the frame comes again.
-        let [first, second] = shown(u64::from(60 * KIB) - 1);
+        let [first, second] = shown(740, u64::from(60 * KIB) - 1, &spots);
         assert_eq!(first, [(1, true, 0..0)]);
         assert_eq!(second, [(0, false, 0..2), (1, false, 2..4), (2, true, 0..0)]);
+        // No room for the delta and its 100 bytes: it does not wait.
+        let [first, second] = shown(739, u64::from(60 * KIB), &spots);
+        assert!(first.is_empty());
+        assert_eq!(second, [(0, false, 0..2), (1, true, 2..4), (2, true, 0..0)]);
+        // What is made of several is held.
+        let several = spots.map(|it| Spot { is_one_of_several: true, ..it });
+        let [first, _] = shown(740, u64::MAX, &several);
+        assert_eq!(first, [(0, false, 0..2), (1, true, 2..4)]);
     }
 }

@@ -108,15 +108,6 @@ pub struct SortedWindow {
     pub deltas: Arc<[Delta]>,
 }
 
-impl SortedWindow {
-    /// Whether something that is wanted of a frame is a delta.
-    #[must_use]
-    pub fn has_deltas(&self, frame: usize) -> bool {
-        let pieces = &self.pieces[self.starts[frame]..self.starts[frame + 1]];
-        pieces.iter().any(|piece| piece.payload_length != piece.length)
-    }
-}
-
 impl Window {
     /// How much of a window's budget is used, in chunk references.
     #[must_use]

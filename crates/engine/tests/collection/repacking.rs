@@ -165,9 +165,19 @@ fn packing_that_is_stopped_goes_on_where_it_was() {
 
 #[test]
 fn packing_on_a_device_that_fills_up_at_any_moment_loses_nothing() {
-    let world = World::recording();
-    world.save_whole("v", "abcdefghij", 3);
-    world.save_whole("v", "ABCDEFGHIJ", 4);
+    // Whole, and as differences that are turned round.
+    for of_differences in [false, true] {
+        let world = World::recording();
+        world.save_whole("v", "abcdefghij", 3);
+        match of_differences {
+            false => world.save_whole("v", "ABCDEFGHIJ", 4),
+            true => world.save("v", "ABCDEFGHIJ", 4),
+        };
+        packs_on_a_device_that_fills_up(&world);
+    }
+}
+
+fn packs_on_a_device_that_fills_up(world: &World) {
     let mut failed = 0;
     for room in (0..320).step_by(8) {
         let store = world.base().clone_state();
@@ -181,9 +191,9 @@ fn packing_on_a_device_that_fills_up_at_any_moment_loses_nothing() {
                 failed += 1;
             }
         }
-        assert_whole(&world, &store);
+        assert_whole(world, &store);
         repack(&store, 3_000_000 + room, &repacking());
-        assert_whole(&world, &store);
+        assert_whole(world, &store);
     }
     assert!(failed > 5, "{failed}");
 }

@@ -2,6 +2,7 @@
 //! order they are copied, and that none of them is passed over.
 
 use super::Collector;
+use super::rounds::Taken;
 use crate::chunks::ChunkReader;
 use crate::collection::bases::MadeOf;
 use crate::collection::copy::{CopyForward, Rescued};
@@ -58,17 +59,24 @@ impl Collector<'_> {
     pub(super) fn copy(
         &self,
         inventory: &Inventory,
-        condemned: &[ContainerId],
-        mut gathered: Gathered,
-        dead_max_bytes: u64,
+        (taken, mut gathered, dead_max_bytes): (&Taken, Gathered, u64),
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
         stored: &mut Vec<ContainerId>,
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
         let proved = &self.proved;
         let repacking = self.repacking.as_ref();
-        let copier =
-            CopyForward { repository, inventory, condemned, proved, repacking, threads, job };
+        let (condemned, cleans_up) = (&taken.condemned[..], taken.cleans_up);
+        let copier = CopyForward {
+            repository,
+            inventory,
+            condemned,
+            cleans_up,
+            proved,
+            repacking,
+            threads,
+            job,
+        };
         copier.drop_held_elsewhere(&mut gathered)?;
         let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
         if let Some(repacking) = repacking {

@@ -50,6 +50,8 @@ pub(super) struct Taken {
     pub condemned: Vec<ContainerId>,
     /// Stored bytes that are live in them, about.
     pub live_bytes: u64,
+    /// Whether leavings of a round that failed are among them, and nothing else that is live.
+    pub cleans_up: bool,
     /// How many of them have live chunks.
     live_containers: usize,
 }
@@ -58,6 +60,11 @@ impl Rounds {
     /// Room is or was short: the dead go alone.
     pub(super) fn set_short(&mut self) {
         self.containers_max.get_or_insert(usize::MAX);
+    }
+
+    /// Whether room is or was short.
+    pub(super) fn is_short(&self) -> bool {
+        self.containers_max.is_some()
     }
 
     /// Whether something is left to be condemned that was never chosen.
@@ -106,7 +113,9 @@ impl Collector<'_> {
     /// reported then.
     pub(super) fn take(&mut self, marked: &mut Marked) -> Result<Taken> {
         let room_bytes = self.room_for_copies(marked)?;
-        if room_bytes.is_some_and(|room| room < marked.live_left_bytes) {
+        // What is made whole takes room before what it was made of gives some.
+        let copies = if self.repacking.is_some() { 2 } else { 1 };
+        if room_bytes.is_some_and(|room| room / copies < marked.live_left_bytes) {
             marked.rounds.set_short();
         }
         let is_short = marked.rounds.containers_max.is_some();
@@ -118,7 +127,7 @@ impl Collector<'_> {
         let (mut chunks, mut asked, mut room_needed) = (0, 0, 0_u64);
         let condemned = std::mem::take(&mut marked.rounds.leavings);
         let cleans_up = !condemned.is_empty();
-        let mut taken = Taken { condemned, live_bytes: 0, live_containers: 0 };
+        let mut taken = Taken { condemned, live_bytes: 0, cleans_up, live_containers: 0 };
         while let Some(id) = marked.chosen.front().copied() {
             let one = marked.liveness.get(&id);
             let live_chunks = one.map_or(0, |one| u64::from(one.live_chunks));

@@ -105,8 +105,16 @@ impl Collector<'_> {
             let (inventory, proved) = (&inventory, &self.proved);
             // What is rescued is what others are about to rely on, as they have found it.
             let repacking = None;
-            let copier =
-                CopyForward { repository, inventory, condemned, proved, repacking, threads, job };
+            let copier = CopyForward {
+                repository,
+                inventory,
+                condemned,
+                cleans_up: false,
+                proved,
+                repacking,
+                threads,
+                job,
+            };
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
             let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;

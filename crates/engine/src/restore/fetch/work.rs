@@ -1,9 +1,10 @@
 //! The workers of one pass: they read, open, verify and deliver frames.
 //!
-//! Algorithm: the unit of work is a container, or a part of it where there are few. Its needed frames that lie side by side, or so close
-//! that reading on costs less than asking again ([`super::super::request_costs`]), are read with
-//! one request; each is opened once; the fingerprints of all chunks wanted from it are computed in
-//! one batch, and only then are their bytes delivered.
+//! Algorithm: the unit of work is a container, or a part of it where there are few. Its needed
+//! frames that lie side by side, or so close that reading on costs less than asking again
+//! ([`super::super::request_costs`]), are read with one request; each is opened once; the
+//! fingerprints of all chunks wanted from it are computed in one batch, and only then are their
+//! bytes delivered.
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
 //! A frame with deltas among what is wanted is spread first: chunks and deltas, made whole out of
 //! their bases, one behind another; from there on they are chunks like others. In the first pass
