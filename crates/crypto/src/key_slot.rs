@@ -425,6 +425,22 @@ mod tests {
         assert!(KdfCost::new(MEMORY_MIN_KIB - 1, 1).is_err());
     }
 
+    /// Where no thread could be started once, the calling one is a pool's only one from then on.
+    #[test]
+    fn a_thread_that_has_no_others_tries_one_slot_after_another() {
+        let (_, key, store) = slot();
+        let cost = KdfCost { memory_kib: 8 * LANES, passes: 1, lanes: LANES };
+        let randomness = SeededRandomness::new(13);
+        let slot = KeySlot::create(&key, b"secret", store, cost, &randomness).unwrap();
+        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+        let alone = alone.build().unwrap();
+        assert!(rayon::current_thread_index().is_some());
+        assert!(slot.open(b"wrong", store).is_err());
+        assert!(slot.open(b"secret", store).is_ok());
+        drop(alone);
+        assert!(slot.open(b"secret", store).is_ok());
+    }
+
     #[test]
     fn a_slot_opens_with_its_password_in_its_store() {
         let (slot, key, store) = slot();
