@@ -174,6 +174,7 @@ fn plant_slot(sandbox: &Sandbox, name: &str, memory_kib: u32, passes: u32) {
     let mut slot: serde_json::Value = serde_json::from_slice(&fs::read(own).unwrap()).unwrap();
     slot["memory_kib"] = memory_kib.into();
     slot["passes"] = passes.into();
+    slot["lanes"] = 1.into();
     slot["label"] = "\u{1b}]0;title\u{7}\u{202e}txt".into();
     let decoded = |name: &str| hex::decode(slot[name].as_str().unwrap()).unwrap();
     let mut hasher = blake3::Hasher::new();
