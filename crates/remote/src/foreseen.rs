@@ -20,8 +20,8 @@ pub const FORESEEN_MAX: usize = 32;
 pub const OBJECT_FORESEEN_MAX_BYTES: u64 = SMALL_OBJECT_MAX_BYTES;
 /// So much of objects whose lengths are known, for all threads together.
 pub const LONG_FORESEEN_MAX_BYTES: u64 = 3 << 20;
-/// A listing that shows more names is not kept: these take a megabyte. Some pages of a thousand come
-/// one after the other, so what is listed in vain has kept somebody waiting.
+/// A listing that shows more names is not kept: these take a megabyte. Pages of a thousand come one
+/// after the other, so what is listed in vain has kept somebody waiting.
 pub const NAMES_FORESEEN_MAX: usize = 4096;
 
 /// What was asked for; `N` is a name as a listing shows it.
