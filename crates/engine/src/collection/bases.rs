@@ -34,8 +34,8 @@ use std::collections::BTreeSet;
 
 /// Questions about deltas that are put at once.
 const ASKED_MAX: usize = 1 << 16;
-/// The least that the filter of bases takes.
-const MADE_OF_MIN_BYTES: usize = 64 * limits::KIB;
+/// The least that a filter of chunks takes.
+const SOME_CHUNKS_MIN_BYTES: usize = 64 * limits::KIB;
 
 /// Live deltas without their bases for which other instances are looked for at once.
 pub const ROOTLESS_AT_ONCE: usize = 1 << 16;
@@ -96,21 +96,42 @@ fn links_of(section: &MetadataSection) -> impl Iterator<Item = Link> + '_ {
     })
 }
 
-/// The chunks that deltas are made of, and perhaps some more.
-pub struct MadeOf {
+/// Some chunks, and perhaps some more, in a part of the memory.
+pub struct SomeChunks {
     filter: LiveFilter,
     _lease: Lease,
 }
 
-impl MadeOf {
-    /// None yet, in a part of the memory: what does not fit in makes it name more by mistake.
+impl SomeChunks {
+    /// None yet: what does not fit in makes it name more by mistake.
     pub fn new(repository: &Repository) -> Result<Self> {
         let lease = repository.purse().take(repository.memory().similarity_bytes);
-        let bytes = lease.bytes().max(MADE_OF_MIN_BYTES);
+        let bytes = lease.bytes().max(SOME_CHUNKS_MIN_BYTES);
         let mut seed = [0; 8];
         repository.environment().randomness.fill(&mut seed);
         let filter = LiveFilter::with_memory(bytes as u64, bytes, u64::from_le_bytes(seed))?;
         Ok(Self { filter, _lease: lease })
+    }
+
+    /// Notes a chunk.
+    pub fn insert(&mut self, chunk: &Fingerprint) {
+        self.filter.insert(chunk.prefix());
+    }
+
+    /// Whether it may be one of them; `false` is certain.
+    #[must_use]
+    pub fn contains(&self, chunk: &Fingerprint) -> bool {
+        self.filter.contains(chunk.prefix())
+    }
+}
+
+/// The chunks that deltas are made of, and perhaps some more.
+pub struct MadeOf(SomeChunks);
+
+impl MadeOf {
+    /// None yet.
+    pub fn new(repository: &Repository) -> Result<Self> {
+        SomeChunks::new(repository).map(Self)
     }
 
     /// Those of all deltas in the store, live or not, but in these containers, which rise.
@@ -139,13 +160,13 @@ impl MadeOf {
 
     /// Notes a base.
     pub fn insert(&mut self, base: &Fingerprint) {
-        self.filter.insert(base.prefix());
+        self.0.insert(base);
     }
 
     /// Whether something may be made of the chunk; `false` is certain.
     #[must_use]
     pub fn contains(&self, chunk: &Fingerprint) -> bool {
-        self.filter.contains(chunk.prefix())
+        self.0.contains(chunk)
     }
 }
 

@@ -329,7 +329,7 @@ impl<'a> Collector<'a> {
             Ok(())
         })?;
         selection.also_condemn(liveness, |id| unpacked.contains(&id));
-        if !self.options.mark_only {
+        if !self.options.mark_only && !selection.condemned.is_empty() {
             let (needed, emptied) = (self.needed_by_newest(live)?, selection.condemned.clone());
             repacking.begin(Scope { needed, emptied, made_of_outside });
         }

@@ -23,17 +23,11 @@
 //! few entries for each live delta, which counts for them ([`super::collector`], rounds). What the
 //! newest need is in a filter: a base that it names by mistake is left alone.
 
-use super::bases::MadeOf;
+use super::bases::{MadeOf, SomeChunks};
 use super::gathered::{Gathered, Link};
 use crate::chunk_store::prefix_hasher::ByPrefix;
-use crate::memory::Lease;
-use crate::repository::Repository;
-use onefold_policy::collection::live_filter::LiveFilter;
-use onefold_types::{ContainerId, Fingerprint, Result, limits};
+use onefold_types::{ContainerId, Fingerprint};
 use std::collections::{HashMap, HashSet};
-
-/// The least that the filter of what is needed takes.
-const NEEDED_MIN_BYTES: usize = 64 * limits::KIB;
 
 /// What becomes of a chunk that is packed anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,37 +40,10 @@ pub enum Turn {
     Against(Fingerprint),
 }
 
-/// What the newest snapshots need, and perhaps some more.
-pub struct Needed {
-    filter: LiveFilter,
-    _lease: Lease,
-}
-
-impl Needed {
-    /// Nothing yet, in a part of the memory: what does not fit in makes it name more by mistake.
-    pub fn new(repository: &Repository) -> Result<Self> {
-        let lease = repository.purse().take(repository.memory().similarity_bytes);
-        let bytes = lease.bytes().max(NEEDED_MIN_BYTES);
-        let mut seed = [0; 8];
-        repository.environment().randomness.fill(&mut seed);
-        let filter = LiveFilter::with_memory(bytes as u64, bytes, u64::from_le_bytes(seed))?;
-        Ok(Self { filter, _lease: lease })
-    }
-
-    /// Notes a chunk.
-    pub fn insert(&mut self, chunk: &Fingerprint) {
-        self.filter.insert(chunk.prefix());
-    }
-
-    fn contains(&self, chunk: &Fingerprint) -> bool {
-        self.filter.contains(chunk.prefix())
-    }
-}
-
 /// What is known before the first round.
 pub struct Scope {
     /// What the newest snapshots need.
-    pub needed: Needed,
+    pub needed: SomeChunks,
     /// The containers that are emptied, rising.
     pub emptied: Vec<ContainerId>,
     /// What the deltas in all others are made of.

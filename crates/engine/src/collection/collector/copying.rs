@@ -4,14 +4,13 @@
 use super::Collector;
 use super::rounds::Taken;
 use crate::chunks::ChunkReader;
-use crate::collection::bases::MadeOf;
+use crate::collection::bases::{MadeOf, SomeChunks};
 use crate::collection::copy::{CopyForward, Rescued};
 use crate::collection::enumeration;
 use crate::collection::gathered::Gathered;
 use crate::collection::inventory::{Inventory, InventoryItem};
 use crate::collection::live_set::Marks;
 use crate::collection::needed::Stretches;
-use crate::collection::reversal::Needed;
 use crate::tree::TreeReader;
 use onefold_format::node::Reference;
 use onefold_format::record::SnapshotRecord;
@@ -104,9 +103,9 @@ impl Collector<'_> {
     pub(super) fn needed_by_newest(
         &self,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
-    ) -> Result<Needed> {
+    ) -> Result<SomeChunks> {
         let newest = self.newest(snapshots);
-        let mut needed = Needed::new(self.repository)?;
+        let mut needed = SomeChunks::new(self.repository)?;
         let reader = TreeReader::new(ChunkReader::alone(self.repository)?);
         // Advice that is lost is no reason to stop, so it is not looked at.
         let roots: Vec<Reference> = newest.iter().map(|record| record.root).collect();
