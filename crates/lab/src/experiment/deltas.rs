@@ -37,13 +37,14 @@ const EXPLANATION: &str = "\
     here, where every file is like one other. Frames of 32 to 256 KiB take the same room within 1 \
     %. Restores of the newest version of these read 0.34 to 0.98 times as much as without \
     differences, since each frame is read once, for what lies in it and for what it is the base \
-    of; of real files 1.01 to 1.15 times as much, 1.07 with the product's chunks, for 1.02 to \
-    1.18 times the CPU time, because some bases lie in frames that nothing else is needed of. One \
-    stream is restored in its order, which takes up to 1.74 times the CPU time. Without versions \
-    sketches are what is paid for: 14 % more CPU time in this run of half a second, beside some \
-    other work, and 6, 9, 12 and 21 in earlier ones; three of the five are more than allowed. \
+    of; of real files 1.01 to 1.13 times as much, 1.05 with the product's chunks, for 1.10 to \
+    1.24 times the CPU time, because some bases lie in frames that nothing else is needed of. One \
+    stream is restored in its order, which takes up to 1.78 times the CPU time. Without versions \
+    sketches are what is paid for: 4 % more CPU time in this run of half a second on a machine \
+    that did little else, and 6, 9, 12, 14 and 21 in earlier ones beside other work; three of the \
+    six are more than allowed. \
     Differences against differences save next to nothing, of renamed files they take up to twice \
-    the room, and restores of all but one stream read 1.08 to 3.9 times as much, because what has \
+    the room, and restores of all but one stream read 1.01 to 3.9 times as much, because what has \
     deeper bases is made one by one.";
 
 /// The experiment.
