@@ -21,7 +21,6 @@ import filecmp
 import json
 import os
 import pathlib
-import re
 import resource
 import shutil
 import socket
@@ -34,6 +33,16 @@ import time
 
 ACCESS, SECRET, PASSWORD = "experiment", "experiment-secret", "experiment"
 BUCKET = "bucket"
+
+
+def kind_of(operation):
+    """The kind of an operation as S3 names it: s3_PutObject, s3_ListObjectsV2 ..."""
+    if "List" in operation:
+        return "LIST"
+    for kind in ("Get", "Head", "Delete"):
+        if kind in operation:
+            return kind.upper()
+    return "PUT"
 
 
 def free_port():
@@ -64,11 +73,11 @@ class Server:
         kinds = collections.Counter()
         with open(self.log, errors="replace") as lines:
             for line in lines:
-                found = re.search(r'"(GET|PUT|POST|HEAD|DELETE) (\S+)', line)
-                if found:
-                    method, target = found.groups()
-                    is_listing = method == "GET" and ("list-type" in target or "delimiter" in target)
-                    kinds["LIST" if is_listing else method] += 1
+                # As S3 writes its own logs: the operation is the eighth word.
+                words = line.split()
+                operation = words[7] if len(words) > 7 and words[7].startswith("s3_") else None
+                if operation:
+                    kinds[kind_of(operation)] += 1
         return kinds
 
     def stored(self):
@@ -232,7 +241,7 @@ def main():
     tools = [tool for tool in options.tools.split(",") if tool == "onefold" or shutil.which(tool)]
     for tool in set(options.tools.split(",")) - set(tools):
         print(f"SKIPPED: {tool} is not installed", file=sys.stderr)
-    generations = sorted(path for path in options.data.iterdir() if path.is_dir())[:options.versions]
+    generations = sorted(path for path in options.data.glob("[!.]*") if path.is_dir())[:options.versions]
     results = {tool: [] for tool in tools}
     failed = False
     for number in range(options.runs):

@@ -46,6 +46,8 @@ pub struct Profile {
     password_command: Option<String>,
     /// The memory limit.
     pub memory: Option<ByteSize>,
+    /// What this machine keeps of stores that are elsewhere.
+    pub cache_size: Option<ByteSize>,
     /// How many threads.
     pub threads: Option<NonZeroUsize>,
     /// What to compress with.

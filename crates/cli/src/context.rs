@@ -22,8 +22,8 @@ use onefold_engine::repository::Expectation;
 use onefold_engine::repository::uncopied::Uncopied;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
-use onefold_remote::Location;
 use onefold_remote::settings::onefold;
+use onefold_remote::{LocalCache, Location};
 use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 21] = [
+const VARIABLES: [&str; 22] = [
     "ONEFOLD_REPOSITORY",
     "ONEFOLD_SFTP_COMMAND",
     "ONEFOLD_DATABASE_PLAIN",
@@ -54,6 +54,7 @@ const VARIABLES: [&str; 21] = [
     "ONEFOLD_CONFIG",
     "ONEFOLD_MEMORY",
     "ONEFOLD_THREADS",
+    "ONEFOLD_CACHE_SIZE",
     progress::VARIABLE,
     machine_notes::VARIABLE,
     known_stores::VARIABLE,
@@ -66,6 +67,8 @@ const FAR_TICK: Duration = Duration::from_secs(5);
 /// Of what is above the least memory limit, the part that is kept of what was read ahead.
 const READ_AHEAD_PART: usize = 8;
 const READ_AHEAD_MAX_BYTES: usize = 64 * limits::MIB;
+/// What this machine keeps of stores that are elsewhere, unless it is said.
+const CACHE_DEFAULT_BYTES: u64 = 1 << 30;
 /// How long throttled work may go on after a signal.
 const STOP_MAX: Duration = Duration::from_millis(800);
 
@@ -202,6 +205,25 @@ impl Context {
         self.open_throttled(access, ThrottleLimits::default())
     }
 
+    /// Opens the store for a command that neither verifies what it holds nor deletes anything: what
+    /// this machine keeps of a store that is elsewhere is read where it is kept.
+    pub fn open_near(&self, access: Access) -> Result<Arc<Repository>> {
+        let reached = self.open_by(access, |store| match self.local_cache() {
+            Some((directory, most)) => Arc::new(LocalCache::new(store, directory, most)),
+            None => store,
+        });
+        reached.map(|(repository, _)| repository)
+    }
+
+    /// Where this machine keeps parts of stores that are elsewhere, and how much of them.
+    #[must_use]
+    pub fn local_cache(&self) -> Option<(PathBuf, u64)> {
+        let most = self.options.cache_size.or(self.profile.cache_size);
+        let most = most.map_or(CACHE_DEFAULT_BYTES, |size| size.0);
+        let directory = machine_notes::directory().filter(|_| self.is_far && most > 0)?;
+        Some((directory.join("objects"), most))
+    }
+
     /// Opens the store so that no more than this is used of the device.
     pub fn open_throttled(
         &self,
@@ -217,13 +239,22 @@ impl Context {
         access: Access,
         limits: ThrottleLimits,
     ) -> Result<(Arc<Repository>, OpenedStore)> {
+        self.open_by(access, |store| match limits == ThrottleLimits::default() {
+            true => store,
+            false => Arc::new(Throttled::new(store, limits)),
+        })
+    }
+
+    /// The same, through a layer.
+    fn open_by(
+        &self,
+        access: Access,
+        layer: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Result<(Arc<Repository>, OpenedStore)> {
         let location = self.location()?;
         let reads_only = self.options.read_only;
         let opened = OpenedStore::open(&location, access, reads_only, &self.means())?;
-        let mut store = opened.port();
-        if limits != ThrottleLimits::default() {
-            store = Arc::new(Throttled::new(store, limits));
-        }
+        let store = layer(opened.port());
         let profile_source = self.profile.password_source()?;
         let repository = self.open_one(
             store,

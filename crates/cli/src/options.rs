@@ -41,6 +41,10 @@ pub struct GlobalOptions {
     /// [default: as many as processors]
     #[arg(long, value_name = "N", global = true, env = "ONEFOLD_THREADS")]
     pub threads: Option<NonZeroUsize>,
+    /// The most that this machine keeps of stores that are elsewhere, all together; 0: nothing
+    /// [default: 1GiB]
+    #[arg(long, value_name = "SIZE", global = true, env = "ONEFOLD_CACHE_SIZE")]
+    pub cache_size: Option<ByteSize>,
     /// Open the store for reading only
     #[arg(long, global = true)]
     pub read_only: bool,

@@ -337,6 +337,10 @@ impl Engine for Cassandra {
         ))
     }
 
+    fn decided(&self, store: StoreId, name: &str) -> Result<Option<Vec<u8>>> {
+        self.ask("looking at a decision", async |open| open.decided(store, name).await)
+    }
+
     fn insert(
         &self,
         store: StoreId,

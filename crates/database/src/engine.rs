@@ -102,6 +102,9 @@ pub trait Engine: Send + Sync {
     /// the name may be decided.
     fn decide(&self, store: StoreId, name: &str, value: &[u8]) -> Result<Vec<u8>>;
 
+    /// What a name is decided to be, if it is.
+    fn decided(&self, store: StoreId, name: &str) -> Result<Option<Vec<u8>>>;
+
     /// Adds entries, which rise.
     fn insert(
         &self,

@@ -82,6 +82,17 @@ impl Connection {
             }
         }
     }
+
+    /// What a name is decided to be, if it is.
+    async fn decided(
+        &self,
+        store: StoreId,
+        name: &str,
+    ) -> Result<Option<Row>, tokio_postgres::Error> {
+        let text = "SELECT value FROM onefold_decisions WHERE store = $1 AND name = $2";
+        let statement = self.prepared(text).await?;
+        self.client.query_opt(&statement, &[&store.0.as_slice(), &name]).await
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -267,9 +278,7 @@ impl Engine for Postgres {
             let statement = connection.prepared(text).await?;
             let id = store.0.as_slice();
             connection.client.execute(&statement, &[&id, &name, &value]).await?;
-            let text = "SELECT value FROM onefold_decisions WHERE store = $1 AND name = $2";
-            let statement = connection.prepared(text).await?;
-            connection.client.query_opt(&statement, &[&id, &name]).await
+            connection.decided(store, name).await
         })?;
         let row = row.ok_or_else(|| {
             Error::new(
@@ -278,6 +287,13 @@ impl Engine for Postgres {
             )
         })?;
         self.column(&row, 0)
+    }
+
+    fn decided(&self, store: StoreId, name: &str) -> Result<Option<Vec<u8>>> {
+        let row = self.ask("looking at a decision", async |connection| {
+            connection.decided(store, name).await
+        })?;
+        row.map(|row| self.column(&row, 0)).transpose()
     }
 
     fn insert(

@@ -11,7 +11,7 @@
 //! | `put_pieces` | the same, or an upload in parts for what is longer than one: there the name is looked at first, so that of two that upload the same name at once the later one wins; all such names are made of random numbers |
 //! | `get`, `get_range`, `get_tail` | one get, of a range if need be; Azure is asked first how long an object is whose tail is wanted |
 //! | `size` | one head; also where a range does not exist, to tell why |
-//! | `list` | pages of names below `PREFIX/` |
+//! | `list` | pages of names below `PREFIX/`, of more than one several at once |
 //! | `foresee` | what will be read, all at once and once |
 //! | `settle` | nothing: what a bucket acknowledges is durable |
 //!
@@ -32,6 +32,7 @@ mod claiming;
 mod deciding;
 mod foreseen;
 mod listing;
+mod parts;
 mod upload;
 mod waiting;
 

@@ -9,6 +9,7 @@
 //! | [`patience`] | how long is waited for what |
 //! | [`credentials`] | credentials that a command prints, and where credentials come from |
 //! | [`foreseen`] | what will be read, asked for beforehand |
+//! | [`local_cache`] | what this machine keeps of index runs and metadata sections, in files |
 //! | [`read_ahead`] | ranges read further than was asked for, and kept |
 //! | [`service`] | whose buckets hold stores, and what differs between them in words |
 //! | [`settings`] | endpoint, region, account and credentials, from the user's own files and variables |
@@ -37,6 +38,7 @@ pub mod foreseen;
 pub mod gateway;
 #[cfg(feature = "testing")]
 pub mod google_server;
+pub mod local_cache;
 pub mod location;
 pub mod patience;
 pub mod read_ahead;
@@ -50,6 +52,7 @@ pub mod stopping;
 
 pub use bucket::BucketStore;
 pub use credentials::CredentialSource;
+pub use local_cache::LocalCache;
 pub use location::{BucketLocation, Location, SftpLocation};
 pub use patience::Patience;
 pub use read_ahead::ReadAhead;

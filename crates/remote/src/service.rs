@@ -50,6 +50,12 @@ impl Service {
         }
     }
 
+    /// Whether a listing can begin behind any name, at no more than that costs elsewhere. Azure's
+    /// servers can, and those that stand in for them give all names to have them passed over.
+    pub(crate) fn begins_anywhere(self) -> bool {
+        self != Self::Azure
+    }
+
     /// How names are written.
     pub(crate) fn how_named(self) -> &'static str {
         match self {

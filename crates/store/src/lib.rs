@@ -26,7 +26,8 @@
 //!   `put` has ended. What `put` acknowledged and what `decide` or `decided` returned is durable;
 //!   a caller that relies on anything else it saw calls [`Blobs::settle`] first.
 //! - `get`, `get_tail`, `size` and `list` prove that an object exists at that moment.
-//!   [`Blobs::get_range`] does not: it may read on from an object deleted meanwhile.
+//!   [`Blobs::get_range`] does not: it may read on from an object deleted meanwhile. Nor does
+//!   [`Blobs::peek_tail`].
 //!
 //! Concurrency: every method may be called from any number of threads at once. No lock is held
 //! while a caller's closure runs, so `each` may call the store again.
@@ -121,6 +122,16 @@ pub trait Blobs: Send + Sync {
     /// `NotFound` if there is no such object; `LimitExceeded` for a tail above
     /// [`OBJECT_MAX_BYTES`].
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)>;
+
+    /// The same for whoever does not ask whether the object exists: it may be answered out of what
+    /// was read before, so it proves nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::get_tail`].
+    fn peek_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        self.get_tail(key, length_bytes)
+    }
 
     /// The size of an object.
     ///

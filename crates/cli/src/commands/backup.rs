@@ -220,7 +220,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         true => Access::Read,
         false => Access::Write,
     };
-    let repository = context.open(access)?;
+    let repository = context.open_near(access)?;
     let options = arguments.options(context, &repository)?;
     let running = context.start_job("saving")?;
     let interrupt: &Interrupt = &running.job.interrupt;

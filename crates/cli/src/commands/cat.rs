@@ -56,7 +56,7 @@ enum Object {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CatArguments) -> Result<Outcome> {
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let (message_type, value) = match &arguments.object {
         Object::Config => ("config", to_value(repository.configuration())?),
         Object::Snapshot { snapshot } => {

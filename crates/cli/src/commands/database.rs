@@ -6,6 +6,7 @@ use crate::opening;
 use crate::size::counted;
 use clap::{Args, Subcommand};
 use onefold_database::filling;
+use onefold_database::filling::together::{self, PATIENCE};
 use onefold_remote::Location;
 use onefold_store::arbiter;
 use onefold_store::layers::ThrottleLimits;
@@ -38,14 +39,18 @@ enum DatabaseAction {
     /// Have the database that the store's name says decide for it from now on, and no other
     Register,
     /// Tell the database all that the store's index knows, and have it forget the rest
-    Fill,
+    Fill {
+        /// Share the work with all others that run this command now, on whatever machines
+        #[arg(long)]
+        together: bool,
+    },
 }
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &DatabaseArguments) -> Result<Outcome> {
     match arguments.action {
         DatabaseAction::Register => register(context),
-        DatabaseAction::Fill => fill(context),
+        DatabaseAction::Fill { together } => fill(context, together),
     }
 }
 
@@ -71,11 +76,14 @@ fn register(context: &Context) -> Result<Outcome> {
     Ok(Outcome::Complete)
 }
 
-fn fill(context: &Context) -> Result<Outcome> {
+fn fill(context: &Context, together: bool) -> Result<Outcome> {
     let (repository, opened) = context.open_reached(Access::Write, ThrottleLimits::default())?;
     let database = opened.database().ok_or_else(none)?;
     let running = context.start_job("filling the database")?;
-    let filled = filling::fill(&repository, database, &running.job)?;
+    let filled = match together {
+        true => together::fill_with_others(&repository, database, PATIENCE, &running.job)?,
+        false => filling::fill(&repository, database, &running.job)?,
+    };
     running.finish();
     context.output.row(&format!("told {}", counted(filled.entries, "entry")))?;
     context.output.message(

@@ -51,7 +51,7 @@ fn marker(change: Change) -> &'static str {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &DiffArguments) -> Result<Outcome> {
     let locations = [Location::parse(&arguments.first)?, Location::parse(&arguments.second)?];
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let output = &context.output;
     let snapshots = Snapshots::load(&repository, output)?;
     let filter = arguments.filter.filter();

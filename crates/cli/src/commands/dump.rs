@@ -96,7 +96,7 @@ impl DumpArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
     let location = arguments.location()?;
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
     let (snapshot, file, placed) = snapshots.locate_placed(&repository, &location, &filter)?;

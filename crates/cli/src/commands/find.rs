@@ -79,7 +79,7 @@ impl Wanted {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &FindArguments) -> Result<Outcome> {
     let wanted = Wanted::build(&arguments.patterns, arguments.ignore_case)?;
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let output = &context.output;
     let snapshots = Snapshots::load(&repository, output)?;
     let filter = arguments.filter.filter();

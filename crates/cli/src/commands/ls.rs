@@ -33,7 +33,7 @@ pub struct LsArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &LsArguments) -> Result<Outcome> {
     let location = Location::parse(&arguments.location)?;
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let output = &context.output;
     let snapshots = Snapshots::load(&repository, output)?;
     let (snapshot, root) = snapshots.locate(&repository, &location, &arguments.filter.filter())?;

@@ -62,7 +62,7 @@ pub fn run(context: &Context, arguments: &MountArguments) -> Result<Outcome> {
         store_path::refuse_inside(point, &store)?;
     }
     refuse_unusable(point)?;
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let filter = arguments.filter.filter();
     let select = move |snapshot: &_| filter.matches(&candidate(snapshot));
     let output = Arc::clone(&context.output);

@@ -152,7 +152,7 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         store_path::refuse_inside(&options.target, &store)?;
         options.spared = store_path::identity(&store);
     }
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
     let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;

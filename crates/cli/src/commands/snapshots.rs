@@ -37,7 +37,7 @@ pub struct SnapshotsArguments {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome> {
-    let repository = context.open(Access::Read)?;
+    let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let notes = MachineNotes::load(&repository);
     let filter = arguments.filter.filter();

@@ -114,6 +114,38 @@ fn does_what_a_directory_does(database: &str) {
 }
 
 #[test]
+fn several_machines_fill_a_database_together() {
+    let Some(server) = PostgresServer::start() else { return };
+    let bucket = replacing();
+    let machine = Machine::new(&bucket, &server.url());
+    machine.init();
+    machine.write("source/large", 1, 6_000_000);
+    machine.run(&["backup", "source"]).expect(0);
+    let alone = machine.run(&["--json", "database", "fill"]).expect(0).message("filled");
+    let entries = alone["entries"].as_u64().unwrap();
+    assert!(entries > 100, "{alone}");
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let mut command = machine.command(&["--json", "database", "fill", "--together"]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    let mut all = 0;
+    for worker in workers {
+        let output = worker.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let filled: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        assert_ne!(filled["generation"], alone["generation"]);
+        all += filled["entries"].as_u64().unwrap();
+    }
+    // One that comes when the others have ended begins another filling: all of it, then.
+    assert!(all.is_multiple_of(entries), "{all} entries instead of {entries}");
+    let known = machine.run(&["--json", "backup", "source", "--force"]).expect(0);
+    assert_eq!(known.message("summary")["chunks_new"], 0);
+}
+
+#[test]
 fn a_store_is_reached_as_it_was_made_or_only_read() {
     let Some(server) = PostgresServer::start() else { return };
     let bucket = replacing();

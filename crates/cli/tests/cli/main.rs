@@ -27,6 +27,7 @@
 //! | [`keys`] | keys that are rotated |
 //! | [`mounting`] | snapshots as a directory |
 //! | [`terminal`] | what is asked and shown there |
+//! | [`local_cache`] | what a machine keeps of a store that is elsewhere |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod bounds;
@@ -46,6 +47,7 @@ mod holding;
 mod hostile;
 mod json;
 mod keys;
+mod local_cache;
 mod looking;
 mod losses;
 mod machines;

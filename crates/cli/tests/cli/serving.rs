@@ -78,16 +78,16 @@ pub fn client(sandbox: &Sandbox, name: &str, rights: &str, more: &[&str]) -> Str
 }
 
 /// Runs a command on a store that is served.
-fn run(sandbox: &Sandbox, store: &str, token: &str, arguments: &[&str]) -> Run {
+pub fn run(sandbox: &Sandbox, store: &str, token: &str, arguments: &[&str]) -> Run {
     let mut command = sandbox.command(arguments);
     command.env("ONEFOLD_REPOSITORY", store).env("ONEFOLD_TOKEN", token);
     sandbox.run_command(command)
 }
 
-const INIT: [&str; 5] = ["init", "--kdf-memory", "8MiB", "--kdf-passes", "1"];
+pub const INIT: [&str; 5] = ["init", "--kdf-memory", "8MiB", "--kdf-passes", "1"];
 
 /// A sandbox with directories to serve and something to save, and a client that may do everything.
-fn prepared(stores: &[&str]) -> (Sandbox, String) {
+pub fn prepared(stores: &[&str]) -> (Sandbox, String) {
     let sandbox = Sandbox::empty();
     stores.iter().for_each(|name| fs::create_dir(sandbox.path(name)).unwrap());
     sandbox.write("source/one", b"one");

@@ -51,6 +51,8 @@ pub struct ChunkReader {
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
     caches: Arc<ChunkCaches>,
+    /// Whether a section may be one that was read before, whose container may be gone.
+    peeks: bool,
     passed_over: Mutex<PassedOver>,
     /// Whether anything ever was: as long as not, nobody has to ask.
     has_passed_over: AtomicBool,
@@ -103,10 +105,12 @@ impl PassedOver {
 }
 
 impl ChunkReader {
-    /// A reader over the index and the caches of the process.
+    /// A reader over the index and the caches of the process: that it has a section does not say
+    /// that the container is still there.
     pub fn open(repository: &Arc<Repository>) -> Result<Self> {
         let caches = ChunkCaches::shared(repository)?;
-        Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
+        let reader = Self::over(repository, FingerprintIndex::shared(repository)?, caches);
+        Ok(Self { peeks: true, ..reader })
     }
 
     /// A reader that shares no cache: for walks over all that is live.
@@ -150,6 +154,7 @@ impl ChunkReader {
             repository: Arc::clone(repository),
             index,
             caches,
+            peeks: false,
             passed_over: Mutex::default(),
             has_passed_over: AtomicBool::new(false),
             sections: AtomicU64::new(0),
@@ -363,7 +368,8 @@ impl ChunkReader {
             return Ok(Some(section));
         }
         self.sections.fetch_add(1, Ordering::Relaxed);
-        match reader::read_section(&self.repository, container) {
+        let read = if self.peeks { reader::peek_section } else { reader::read_section };
+        match read(&self.repository, container) {
             Ok(section) => {
                 let section = Arc::new(section);
                 self.caches.keep_section(container, &section);

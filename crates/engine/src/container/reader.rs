@@ -26,6 +26,16 @@ pub fn read_section(repository: &Repository, id: ContainerId) -> Result<Metadata
     read_section_told(repository, id).map(|opened| opened.section)
 }
 
+/// The same for whoever does not ask whether the container exists: its section may have been read
+/// before, and it may be gone since.
+///
+/// Errors: as for [`read_section`].
+pub fn peek_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
+    let peek = |key: &Key, length_bytes| repository.store().peek_tail(key, length_bytes);
+    let (_, mut sealed) = tail_by(peek, id)?;
+    open_section(repository, id, &mut sealed)
+}
+
 /// As [`read_section`], and tells how old its seal is.
 pub fn read_section_told(repository: &Repository, id: ContainerId) -> Result<OpenedSection> {
     let mut sealed = read_sealed_section(repository, id)?;
@@ -48,15 +58,23 @@ pub fn read_sealed_section(repository: &Repository, id: ContainerId) -> Result<V
 
 /// Reads the footer of a container, and its metadata section without opening it.
 pub fn read_tail(repository: &Repository, id: ContainerId) -> Result<(Footer, Vec<u8>)> {
+    tail_by(|key, length_bytes| repository.store().get_tail(key, length_bytes), id)
+}
+
+/// The same by one of the two ways to read a tail.
+fn tail_by(
+    read: impl Fn(&Key, usize) -> Result<(u64, Vec<u8>)>,
+    id: ContainerId,
+) -> Result<(Footer, Vec<u8>)> {
     let key = Key::new(layout::container(id))?;
-    let (size, mut tail) = repository.store().get_tail(&key, TAIL_GUESS_BYTES)?;
+    let (size, mut tail) = read(&key, TAIL_GUESS_BYTES)?;
     let footer = Footer::decode(&tail, size).context(|| format!("container {id}"))?;
     let needed = footer.metadata_length as usize + FOOTER_BYTES;
     if needed > limits::METADATA_SECTION_MAX_BYTES {
         return Err(Error::damaged(format!("container {id}: its metadata section is too long")));
     }
     if needed > tail.len() {
-        tail = repository.store().get_tail(&key, needed)?.1;
+        tail = read(&key, needed)?.1;
     }
     let start = tail
         .len()

@@ -119,7 +119,8 @@ impl Run {
     pub fn open(repository: &Repository, id: RunId) -> Result<Self> {
         let what = || format!("index run {id}");
         let key = Key::new(layout::index_run(id))?;
-        let (size, tail) = repository.store().get_tail(&key, TAIL_GUESS_BYTES)?;
+        // A run is a hint: whatever it names is looked for.
+        let (size, tail) = repository.store().peek_tail(&key, TAIL_GUESS_BYTES)?;
         let footer = Footer::decode(&tail, size).context(what)?;
         let length = usize::try_from(footer.table_length)
             .ok()

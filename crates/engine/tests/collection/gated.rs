@@ -4,9 +4,11 @@
 //! Listings may be split, so that half of the names are read in a step of their own: the protocol
 //! promises that lists may be read name by name. With a [`Device`], a write is two steps: visible
 //! first, durable in the second one. An object that was read before may be read on after it was
-//! deleted, or not: stores differ in that.
+//! deleted, or not: stores differ in that. With a [`Network`], requests arrive again later, and
+//! answers are lost.
 
 use crate::device::Device;
+use crate::network::Network;
 use crate::schedule::Schedule;
 use crossbeam_channel::Receiver;
 use onefold_engine::environment::{Ticker, Ticks};
@@ -86,6 +88,8 @@ pub struct Gated {
     pub opened: Option<Mutex<BTreeMap<Key, Vec<u8>>>>,
     /// Whether reads inside an object are steps.
     pub gates_reads: bool,
+    /// What lies between the actor and the store, if it is elsewhere.
+    pub network: Option<Network>,
 }
 
 impl Gated {
@@ -195,7 +199,8 @@ impl Blobs for Gated {
             Some(store) => {
                 store.put(key, bytes)?;
                 self.note_write(key);
-                self.make_durable(key)
+                self.make_durable(key)?;
+                self.network.as_ref().map_or(Ok(()), |network| network.put(key, bytes))
             }
             None => Ok(()),
         }
@@ -223,7 +228,10 @@ impl Blobs for Gated {
         self.read(Operation::GetTail, key.as_str(), |store| store.get_tail(key, length_bytes))
     }
     fn size(&self, key: &Key) -> Result<u64> {
-        self.read(Operation::Size, key.as_str(), |store| store.size(key))
+        self.read(Operation::Size, key.as_str(), |store| {
+            self.deliver_late(key);
+            store.size(key)
+        })
     }
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         self.listed(Operation::List, prefix)?.into_iter().try_for_each(each)
@@ -239,7 +247,8 @@ impl Blobs for Gated {
         if let (Some(device), Ok(bytes)) = (&self.device, store.get(key)) {
             device.delete(key, bytes);
         }
-        store.delete(key)
+        store.delete(key)?;
+        self.network.as_ref().map_or(Ok(()), |network| network.delete(key))
     }
     fn settle(&self, prefix: &str) -> Result<()> {
         self.wait(Operation::Settle, prefix)?;
@@ -263,6 +272,7 @@ impl Decisions for Gated {
             self.note_write(key);
         }
         self.make_durable(key)?;
+        self.network.as_ref().map_or(Ok(()), |network| network.decide(key, value))?;
         Ok(won)
     }
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {

@@ -25,6 +25,7 @@ mod hints;
 mod holding;
 mod marking;
 mod model;
+mod network;
 mod ordering;
 mod power;
 mod readers;

@@ -2,6 +2,7 @@
 
 use crate::device::{Device, Loss};
 use crate::gated::{Gated, Lie, Turns};
+use crate::network::Network;
 use crate::schedule::{Schedule, Segment};
 use crate::steps::*;
 use onefold_crypto::Suite;
@@ -108,6 +109,8 @@ pub struct Mode {
     pub reads_on: bool,
     /// Whether reads inside an object wait for the actor's turn, too.
     pub gates_reads: bool,
+    /// Whether the store is elsewhere, and by which chance requests go astray.
+    pub network: Option<u64>,
 }
 
 impl From<bool> for Mode {
@@ -290,6 +293,7 @@ impl World {
         let mode = mode.into();
         let schedule = Schedule::new(actors.len(), segments);
         let device = mode.loss.map(|_| Device::default());
+        let network = mode.network.map(Network::new);
         let (problems, saved) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for (number, actor) in actors.iter().enumerate() {
@@ -303,6 +307,7 @@ impl World {
                     device: device.clone(),
                     opened: mode.reads_on.then(Mutex::default),
                     gates_reads: mode.gates_reads,
+                    network: network.clone(),
                 };
                 let renewer = actor.renews.then_some(actors.len() + number);
                 let seed = if actor.seed == 0 { 1000 + number as u64 } else { actor.seed };
@@ -327,6 +332,14 @@ impl World {
         });
         let mut problems = problems.into_inner().unwrap();
         problems.extend(schedule.broken());
+        if let Some(network) = network {
+            while network.deliver(&store) {}
+            let met = network.met();
+            self.count("late requests", met.late);
+            self.count("objects brought back", met.objects_brought_back);
+            self.count("decisions brought back", met.decisions_brought_back);
+            self.count("answers lost", met.answers_lost);
+        }
         if let (Some(device), Some(loss), true) = (device, mode.loss, schedule.has_lost_power()) {
             store = device.after_loss(&store, loss);
         }

@@ -1,12 +1,13 @@
 //! What will be read, asked for beforehand (`crate::foreseen`): one request for each.
 
-use super::{BucketStore, get};
+use super::{BucketStore, get, parts};
 use crate::failure::is_absence;
 use crate::foreseen::{
     Answered, Entry, Found, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES, bytes_max,
 };
 use bytes::BytesMut;
 use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use object_store::path::Path as ObjectPath;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use onefold_store::{Asked, Key};
@@ -19,9 +20,10 @@ impl BucketStore {
         if self.is_in_trouble() {
             return 0;
         }
+        let begins_anywhere = self.service.begins_anywhere();
         self.foreseen.begin(next, |asked| {
             let (objects, path) = (Arc::clone(&self.objects), self.path_of(asked));
-            self.runtime.spawn(answer(objects, path, asked.clone()))
+            self.runtime.spawn(answer(objects, path, asked.clone(), begins_anywhere))
         })
     }
 
@@ -57,10 +59,14 @@ async fn answer(
     objects: Arc<dyn ObjectStore>,
     path: ObjectPath,
     asked: Asked,
+    begins_anywhere: bool,
 ) -> Option<Answered<ObjectMeta>> {
     let most = bytes_max(&asked);
     let range = match asked {
-        Asked::Names(_) => return names(&*objects, &path).await.map(Answered::Names),
+        Asked::Names(_) => {
+            let all = parts::names(objects, path, begins_anywhere);
+            return names(all).await.map(Answered::Names);
+        }
         Asked::Object(_) | Asked::Long(..) => None,
         Asked::Tail(_, length) if length as u64 <= OBJECT_FORESEEN_MAX_BYTES => {
             Some(GetRange::Suffix(length as u64))
@@ -88,9 +94,10 @@ async fn answer(
     is_whole.then(|| Answered::Object(Some(Found { size, bytes: bytes.freeze() })))
 }
 
-async fn names(objects: &dyn ObjectStore, below: &ObjectPath) -> Option<Vec<ObjectMeta>> {
-    let below = Some(below).filter(|path| !path.as_ref().is_empty());
-    let (mut names, mut arriving) = (Vec::new(), objects.list(below));
+async fn names(
+    mut arriving: BoxStream<'_, object_store::Result<ObjectMeta>>,
+) -> Option<Vec<ObjectMeta>> {
+    let mut names = Vec::new();
     while let Some(name) = arriving.next().await {
         if names.len() >= NAMES_FORESEEN_MAX {
             return None;

@@ -1,17 +1,15 @@
-//! Names below a directory, page by page.
+//! Names below a directory, page by page, or from several places at once (`parts.rs`).
 //!
 //! # Invariants
 //! A listing is whole or fails. Names that no key has are foreign, and are not shown.
 
 use super::BucketStore;
+use super::parts::{self, PAGE_NAMES};
 use futures_util::StreamExt;
+use object_store::ObjectMeta;
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectMeta, ObjectStore as _};
 use onefold_store::{Key, Listed};
 use onefold_types::Result;
-
-/// Names that are asked for and handed on together.
-const NAMES_AT_ONCE: usize = 1000;
 
 impl BucketStore {
     /// Where the names below a directory are.
@@ -32,8 +30,8 @@ impl BucketStore {
             return self.show_page(page, each);
         }
         let below = self.below(prefix);
-        let below = Some(&below).filter(|path| !path.as_ref().is_empty());
-        let mut pages = self.objects.list(below).ready_chunks(NAMES_AT_ONCE);
+        let names = parts::names(self.objects.clone(), below, self.service.begins_anywhere());
+        let mut pages = names.ready_chunks(PAGE_NAMES);
         loop {
             let page = self.wait(0, async {
                 let page: Option<object_store::Result<Vec<_>>> =

@@ -8,6 +8,7 @@ mod clouds;
 mod faulty;
 mod foresight;
 mod gateway;
+mod local_cache;
 mod memory;
 mod read_ahead;
 mod sftp;

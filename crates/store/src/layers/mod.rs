@@ -81,6 +81,15 @@ macro_rules! pass_blobs_on {
             $below.get_tail(key, length_bytes)
         }
 
+        fn peek_tail(
+            &self,
+            key: &$crate::Key,
+            length_bytes: usize,
+        ) -> ::onefold_types::Result<(u64, Vec<u8>)> {
+            let $this = self;
+            $below.peek_tail(key, length_bytes)
+        }
+
         fn size(&self, key: &$crate::Key) -> ::onefold_types::Result<u64> {
             let $this = self;
             $below.size(key)

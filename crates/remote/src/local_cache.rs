@@ -1,0 +1,209 @@
+//! What this machine keeps of a store that is elsewhere: index runs and metadata sections.
+//!
+//! A backup reads the same summaries and pages of index runs as the last one did, a restore or a
+//! listing the same sections and directories. Objects never change, so what was read once need not
+//! be read again: it is kept in files of this machine, within a bound, for all processes and all
+//! stores of a user.
+//!
+//! # What is kept
+//!
+//! | asked for | of | up to |
+//! | --- | --- | --- |
+//! | a range | an index run | [`INDEX_RANGE_MAX_BYTES`]: pages, summaries |
+//! | a range | a container | [`FRAMES_MAX_BYTES`]: frames of directories, mostly |
+//! | a tail that proves nothing (`peek_tail`) | an index run | [`INDEX_RANGE_MAX_BYTES`]: its table |
+//! | the same | a container | `METADATA_SECTION_MAX_BYTES`: its metadata section |
+//!
+//! # Invariants
+//! - Whatever proves that an object exists is asked for where it is; here only what proves nothing
+//!   is answered. So a container that was deleted may still seem to have its section: whoever then
+//!   reads its frames finds out, as beside any collection.
+//! - What is kept is as it was sealed: nothing can be learnt from it without the store's keys.
+//! - Nothing rests on a file here. Each has a checksum over its name and bytes, and what does not
+//!   fit it is asked for again ([`shards`]). No command fails because of this directory.
+//! - Whoever verifies a store, or deletes from it, does without: what is kept here says nothing of
+//!   what the store holds now. Which commands that are is the matter of whoever opens the store.
+//!
+//! # Concurrency
+//! Any number of threads and processes. Two that miss the same thing both ask for it.
+
+mod shards;
+
+pub use shards::SHARDS;
+
+use onefold_format::container::HEADER_BYTES;
+use onefold_format::layout;
+use onefold_store::{Asked, Blobs, DecidedBy, Decisions, Key, Listed, Store};
+use onefold_types::limits::METADATA_SECTION_MAX_BYTES;
+use onefold_types::{Result, StoreId};
+use shards::{Extent, Shards};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Longer ranges of index runs are not kept.
+pub const INDEX_RANGE_MAX_BYTES: usize = 16 << 20;
+/// Longer ranges of containers are not kept: they are data, which is seldom read twice.
+pub const FRAMES_MAX_BYTES: usize = 256 << 10;
+
+/// A store of which this machine keeps something; see the module.
+pub struct LocalCache<S> {
+    store: S,
+    directory: PathBuf,
+    size_max_bytes: u64,
+    /// Once it is known which store it is.
+    kept: OnceLock<Shards>,
+}
+
+impl<S: Store> LocalCache<S> {
+    /// Keeps at most about so many bytes in files below this directory, of all stores together.
+    pub fn new(store: S, directory: PathBuf, size_max_bytes: u64) -> Self {
+        Self { store, directory, size_max_bytes, kept: OnceLock::new() }
+    }
+
+    /// Where this part is kept, if such parts are.
+    fn kept_for(&self, extent: &Extent<'_>) -> Option<&Shards> {
+        let (directory, _) = extent.key().as_str().split_once('/')?;
+        let length_max = match (directory, extent) {
+            (layout::INDEX, _) => INDEX_RANGE_MAX_BYTES,
+            // Frames lie behind the header, which is read to see how long a read takes.
+            (layout::CONTAINERS, Extent::Range { offset, .. }) if *offset < HEADER_BYTES as u64 => {
+                return None;
+            }
+            (layout::CONTAINERS, Extent::Range { .. }) => FRAMES_MAX_BYTES,
+            (layout::CONTAINERS, Extent::Tail { .. }) => METADATA_SECTION_MAX_BYTES,
+            _ => return None,
+        };
+        self.kept.get().filter(|_| (1..=length_max).contains(&extent.wanted_bytes()))
+    }
+
+    fn is_kept(&self, asked: &Asked) -> bool {
+        match asked {
+            // An index run is only ever peeked at.
+            Asked::Tail(key, length_bytes) if key.as_str().starts_with(layout::INDEX) => {
+                let extent = Extent::Tail { key, length_bytes: *length_bytes };
+                self.kept_for(&extent).is_some_and(|kept| kept.holds(&extent))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<S: Store> Blobs for LocalCache<S> {
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.store.put(key, bytes)
+    }
+
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        self.store.put_pieces(key, next)
+    }
+
+    fn get(&self, key: &Key) -> Result<Vec<u8>> {
+        self.store.get(key)
+    }
+
+    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let extent = Extent::Range { key, offset, length_bytes: buffer.len() };
+        let Some(kept) = self.kept_for(&extent) else {
+            return self.store.get_range(key, offset, buffer);
+        };
+        if let Some((_, bytes)) = kept.read(&extent) {
+            buffer.copy_from_slice(&bytes);
+            return Ok(());
+        }
+        self.store.get_range(key, offset, buffer)?;
+        kept.keep(&extent, 0, buffer);
+        Ok(())
+    }
+
+    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        self.store.get_tail(key, length_bytes)
+    }
+
+    fn peek_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        let extent = Extent::Tail { key, length_bytes };
+        let Some(kept) = self.kept_for(&extent) else {
+            return self.store.peek_tail(key, length_bytes);
+        };
+        if let Some(found) = kept.read(&extent) {
+            return Ok(found);
+        }
+        let (size, tail) = self.store.peek_tail(key, length_bytes)?;
+        kept.keep(&extent, size, &tail);
+        Ok((size, tail))
+    }
+
+    fn size(&self, key: &Key) -> Result<u64> {
+        self.store.size(key)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.store.list(prefix, each)
+    }
+
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.store.list_names(prefix, each)
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.store.delete(key)
+    }
+
+    fn settle(&self, prefix: &str) -> Result<()> {
+        self.store.settle(prefix)
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.store.free_bytes()
+    }
+
+    fn let_go(&self) {
+        self.store.let_go();
+    }
+
+    fn puts_at_once(&self) -> usize {
+        self.store.puts_at_once()
+    }
+
+    fn foresee(&self, mut next: Vec<Asked>) -> u64 {
+        next.retain(|asked| !self.is_kept(asked));
+        if next.is_empty() { 0 } else { self.store.foresee(next) }
+    }
+
+    fn forget_foreseen(&self, number: u64) {
+        self.store.forget_foreseen(number);
+    }
+}
+
+impl<S: Store> Decisions for LocalCache<S> {
+    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        self.store.decide(key, value)
+    }
+
+    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.store.decided(key)
+    }
+
+    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.store.list_decided(prefix, each)
+    }
+}
+
+impl<S: Store> Store for LocalCache<S> {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        self.store.decided_by()
+    }
+
+    fn open_as(&self, id: StoreId, is_new: bool) -> Result<()> {
+        self.store.open_as(id, is_new)?;
+        self.kept.get_or_init(|| Shards::new(self.directory.clone(), id, self.size_max_bytes));
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+//! What this machine keeps of a store that is elsewhere: what is asked for again and what is not,
+//! damaged files, the bound, and what proves that an object exists.
+
+use onefold_format::container::HEADER_BYTES;
+use onefold_remote::LocalCache;
+use onefold_remote::local_cache::{FRAMES_MAX_BYTES, INDEX_RANGE_MAX_BYTES, SHARDS};
+use onefold_store::layers::{Counting, Operation};
+use onefold_store::{Asked, Blobs, Key, MemoryStore, Store, conformance};
+use onefold_types::limits::METADATA_SECTION_MAX_BYTES;
+use onefold_types::{ErrorKind, StoreId};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+type Far = Arc<Counting<MemoryStore>>;
+
+const STORE: StoreId = StoreId([7; 16]);
+/// Room for everything that tests keep.
+const ROOM_BYTES: u64 = 4 << 30;
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
+}
+
+/// A store with this object, elsewhere.
+fn with(name: &str, bytes: &[u8]) -> Far {
+    let far = Arc::new(Counting::new(MemoryStore::new()));
+    far.put(&key(name), bytes).unwrap();
+    far
+}
+
+/// A process that uses it.
+fn process(far: &Far, directory: &Path, size_max_bytes: u64) -> LocalCache<Far> {
+    let near = LocalCache::new(Arc::clone(far), directory.to_owned(), size_max_bytes);
+    near.open_as(STORE, false).unwrap();
+    near
+}
+
+fn range(near: &impl Blobs, name: &str, offset: u64, length: usize) -> Vec<u8> {
+    let mut buffer = vec![0; length];
+    near.get_range(&key(name), offset, &mut buffer).unwrap();
+    buffer
+}
+
+/// Requests that were made since the last time.
+fn requests(far: &Far) -> u64 {
+    far.take().iter().map(|(_, _, count)| count.calls).sum()
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let shards = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = shards.filter_map(|shard| fs::read_dir(shard.path()).ok()).flatten().flatten();
+    files.map(|file| file.path()).collect()
+}
+
+#[test]
+fn conforms() {
+    let directory = tempfile::tempdir().unwrap();
+    let make = || {
+        let near = LocalCache::new(MemoryStore::new(), directory.path().to_owned(), ROOM_BYTES);
+        near.open_as(STORE, true).unwrap();
+        Box::new(near) as Box<dyn Store>
+    };
+    conformance::run(&make).unwrap();
+}
+
+#[test]
+fn what_was_read_is_not_asked_for_again_by_any_process() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["index/a", "containers/00/a"] {
+        let whole = pattern(300_000);
+        let far = with(name, &whole);
+        requests(&far);
+        for asked in [2, 0, 0] {
+            let near = process(&far, directory.path(), ROOM_BYTES);
+            assert!(range(&near, name, 70_000, 5_000) == whole[70_000..75_000]);
+            let (size, tail) = near.peek_tail(&key(name), 10_000).unwrap();
+            assert!(size == 300_000 && tail == whole[290_000..], "{name}");
+            assert_eq!(requests(&far), asked, "{name}");
+        }
+        // A longer tail is another one, and so is a range that begins elsewhere.
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        assert!(range(&near, name, 70_001, 5_000) == whole[70_001..75_001]);
+        assert!(near.peek_tail(&key(name), 10_001).unwrap().1 == whole[289_999..]);
+        // All of an object that is shorter than its tail.
+        assert_eq!(requests(&far), 2, "{name}");
+    }
+    let short = with("index/b", b"short");
+    for _ in 0..2 {
+        let near = process(&short, directory.path(), ROOM_BYTES);
+        assert_eq!(near.peek_tail(&key("index/b"), 64).unwrap(), (5, b"short".to_vec()));
+    }
+    assert_eq!(short.counts().total(Operation::GetTail).calls, 1);
+}
+
+#[test]
+fn whatever_proves_that_an_object_exists_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "containers/00/a";
+    let far = with(name, &pattern(1000));
+    let near = process(&far, directory.path(), ROOM_BYTES);
+    near.peek_tail(&key(name), 100).unwrap();
+    range(&near, name, 100, 100);
+    far.delete(&key(name)).unwrap();
+    assert!(near.peek_tail(&key(name), 100).is_ok());
+    for proof in [
+        near.get_tail(&key(name), 100).map(drop),
+        near.get(&key(name)).map(drop),
+        near.size(&key(name)).map(drop),
+    ] {
+        assert_eq!(proof.unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn what_is_longer_or_of_another_kind_is_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let asked_twice = |name: &str, offset: u64, length: usize| {
+        let far = with(name, &vec![1; offset as usize + length]);
+        requests(&far);
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        for _ in 0..2 {
+            range(&near, name, offset, length);
+        }
+        requests(&far) == 2
+    };
+    let header = HEADER_BYTES as u64;
+    assert!(!asked_twice("containers/00/a", header, FRAMES_MAX_BYTES));
+    assert!(asked_twice("containers/00/a", header, FRAMES_MAX_BYTES + 1));
+    assert!(asked_twice("containers/00/b", header - 1, 10));
+    assert!(!asked_twice("index/a", 0, INDEX_RANGE_MAX_BYTES));
+    assert!(asked_twice("index/a", 0, INDEX_RANGE_MAX_BYTES + 1));
+    assert!(asked_twice("metadata/a", 0, 10));
+    assert!(asked_twice("indexes/a", 0, 10));
+    let asked_twice_for_tail = |name: &str, length: usize| {
+        let far = with(name, &vec![1; length]);
+        requests(&far);
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        for _ in 0..2 {
+            near.peek_tail(&key(name), length).unwrap();
+        }
+        requests(&far) == 2
+    };
+    assert!(!asked_twice_for_tail("containers/00/c", METADATA_SECTION_MAX_BYTES));
+    assert!(asked_twice_for_tail("containers/00/c", METADATA_SECTION_MAX_BYTES + 1));
+}
+
+#[test]
+fn what_does_not_fit_its_checksum_is_asked_for_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = pattern(2000);
+    let far = with("index/a", &whole);
+    let check = |what: &str| {
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        assert!(range(&near, "index/a", 500, 100) == whole[500..600], "{what}");
+        let (size, tail) = near.peek_tail(&key("index/a"), 100).unwrap();
+        assert!(size == 2000 && tail == whole[1900..], "{what}");
+    };
+    check("at first");
+    let sound: Vec<_> = files(directory.path())
+        .into_iter()
+        .map(|file| (file.clone(), fs::read(file).unwrap()))
+        .collect();
+    assert_eq!(sound.len(), 2);
+    requests(&far);
+    for (file, bytes) in &sound {
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(file, flipped).unwrap();
+            check("flipped");
+            assert_eq!(requests(&far), 1, "{at}");
+            assert!(fs::read(file).unwrap() == *bytes, "it is mended");
+        }
+        for length in [0, 31, 40, bytes.len() - 1] {
+            fs::write(file, &bytes[..length]).unwrap();
+            check("cut");
+            assert_eq!(requests(&far), 1, "{length}");
+        }
+        let longer = [bytes.as_slice(), &[0]].concat();
+        fs::write(file, longer).unwrap();
+        check("longer");
+        assert_eq!(requests(&far), 1);
+    }
+    // One in the place of the other.
+    let [(first, first_bytes), (second, second_bytes)] = &sound[..] else { unreachable!() };
+    fs::write(first, second_bytes).unwrap();
+    fs::write(second, first_bytes).unwrap();
+    check("exchanged");
+    assert_eq!(requests(&far), 2);
+    check("mended");
+    assert_eq!(requests(&far), 0);
+}
+
+#[test]
+fn stores_are_told_apart_and_unknown_ones_keep_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let far = with("index/a", &pattern(200));
+    range(&process(&far, directory.path(), ROOM_BYTES), "index/a", 0, 100);
+    let other = with("index/a", &[9; 200]);
+    let near = LocalCache::new(Arc::clone(&other), directory.path().to_owned(), ROOM_BYTES);
+    requests(&other);
+    for _ in 0..2 {
+        assert_eq!(range(&near, "index/a", 0, 100), [9; 100], "nobody has said which it is");
+    }
+    assert_eq!(requests(&other), 2);
+    near.open_as(StoreId([8; 16]), false).unwrap();
+    assert_eq!(range(&near, "index/a", 0, 100), [9; 100]);
+}
+
+#[test]
+fn the_bound_holds_and_what_is_used_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let bound = 1 << 20;
+    let length = 4000;
+    let whole = pattern(2000 * length);
+    let far = with("index/a", &whole);
+    let near = process(&far, directory.path(), bound);
+    for number in 0..2000 {
+        range(&near, "index/a", (number * length) as u64, length);
+    }
+    let held = |directory: &Path| -> u64 {
+        files(directory).iter().map(|file| file.metadata().unwrap().len()).sum()
+    };
+    let left = held(directory.path());
+    assert!(left <= bound && left > bound / 2, "{left} bytes");
+    // Another process counts what is there.
+    let again = process(&far, directory.path(), bound);
+    for number in 0..500 {
+        range(&again, "index/a", (number * length) as u64, length);
+    }
+    assert!(held(directory.path()) <= bound);
+    // Files that were used long ago go first.
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+    for file in files(directory.path()) {
+        fs::File::options().write(true).open(file).unwrap().set_modified(old).unwrap();
+    }
+    requests(&far);
+    let used = process(&far, directory.path(), bound);
+    range(&used, "index/a", 499 * length as u64, length);
+    assert_eq!(requests(&far), 0, "it was kept last");
+    for number in 1000..1100 {
+        range(&used, "index/a", (number * length) as u64, length);
+    }
+    requests(&far);
+    range(&used, "index/a", 499 * length as u64, length);
+    assert_eq!(requests(&far), 0, "it was used last");
+    // No file may take more than a part of its shard.
+    let shard = usize::try_from(bound).unwrap() / SHARDS;
+    for (number, length) in [shard / 4 - 40, shard / 4 - 39].into_iter().enumerate() {
+        let offset = 7_000_000 + number as u64;
+        range(&used, "index/a", offset, length);
+        requests(&far);
+        range(&used, "index/a", offset, length);
+        assert_eq!(requests(&far), number as u64, "{length}");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_no_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "no directory").unwrap();
+    let far = with("index/a", &pattern(200));
+    let near = process(&far, &file.join("below"), ROOM_BYTES);
+    for _ in 0..2 {
+        assert!(range(&near, "index/a", 0, 100) == pattern(200)[..100]);
+        near.peek_tail(&key("index/a"), 100).unwrap();
+    }
+}
+
+#[test]
+fn backups_of_this_machine_pass_it_over_and_others_cannot_read_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let above = tempfile::tempdir().unwrap();
+    let directory = above.path().join("objects");
+    let far = with("index/a", &pattern(200));
+    range(&process(&far, &directory, ROOM_BYTES), "index/a", 0, 100);
+    let tag = fs::read_to_string(directory.join("CACHEDIR.TAG")).unwrap();
+    assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55"));
+    let mode = fs::metadata(&directory).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn what_is_kept_is_not_foreseen() {
+    let directory = tempfile::tempdir().unwrap();
+    let objects = Arc::new(object_store::memory::InMemory::new());
+    let bucket = onefold_remote::BucketStore::over(objects, "bucket", "").unwrap();
+    bucket.put(&key("index/a"), &pattern(200)).unwrap();
+    let near = LocalCache::new(bucket, directory.path().to_owned(), ROOM_BYTES);
+    near.open_as(STORE, false).unwrap();
+    let tail = || vec![Asked::Tail(key("index/a"), 100)];
+    assert_ne!(near.foresee(tail()), 0);
+    near.peek_tail(&key("index/a"), 100).unwrap();
+    assert_eq!(near.foresee(tail()), 0);
+    let of_container = vec![Asked::Tail(key("containers/00/a"), 100)];
+    assert_ne!(near.foresee(of_container), 0);
+}
