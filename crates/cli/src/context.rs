@@ -4,6 +4,8 @@
 //! from the default.
 
 pub use crate::access::{Access, OtherStore};
+mod near;
+
 use crate::config_file::{self, Profile};
 use crate::descendants;
 use crate::known_stores::{self, KnownPath};
@@ -22,8 +24,8 @@ use onefold_engine::repository::Expectation;
 use onefold_engine::repository::uncopied::Uncopied;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
+use onefold_remote::Location;
 use onefold_remote::settings::onefold;
-use onefold_remote::{LocalCache, Location};
 use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
@@ -67,8 +69,6 @@ const FAR_TICK: Duration = Duration::from_secs(5);
 /// Of what is above the least memory limit, the part that is kept of what was read ahead.
 const READ_AHEAD_PART: usize = 8;
 const READ_AHEAD_MAX_BYTES: usize = 64 * limits::MIB;
-/// What this machine keeps of stores that are elsewhere, unless it is said.
-const CACHE_DEFAULT_BYTES: u64 = 1 << 30;
 /// How long throttled work may go on after a signal.
 const STOP_MAX: Duration = Duration::from_millis(800);
 
@@ -203,25 +203,6 @@ impl Context {
     /// Opens the store.
     pub fn open(&self, access: Access) -> Result<Arc<Repository>> {
         self.open_throttled(access, ThrottleLimits::default())
-    }
-
-    /// Opens the store for a command that neither verifies what it holds nor deletes anything: what
-    /// this machine keeps of a store that is elsewhere is read where it is kept.
-    pub fn open_near(&self, access: Access) -> Result<Arc<Repository>> {
-        let reached = self.open_by(access, |store| match self.local_cache() {
-            Some((directory, most)) => Arc::new(LocalCache::new(store, directory, most)),
-            None => store,
-        });
-        reached.map(|(repository, _)| repository)
-    }
-
-    /// Where this machine keeps parts of stores that are elsewhere, and how much of them.
-    #[must_use]
-    pub fn local_cache(&self) -> Option<(PathBuf, u64)> {
-        let most = self.options.cache_size.or(self.profile.cache_size);
-        let most = most.map_or(CACHE_DEFAULT_BYTES, |size| size.0);
-        let directory = machine_notes::directory().filter(|_| self.is_far && most > 0)?;
-        Some((directory.join("objects"), most))
     }
 
     /// Opens the store so that no more than this is used of the device.

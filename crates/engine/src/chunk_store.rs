@@ -16,10 +16,8 @@
 //! Concurrency: streams share the filter and the pending set behind one lock, taken once a batch.
 
 use crate::container::FrameId;
-use crate::container::frame_pool::FramePool;
-use crate::container::log::{ContainerLog, DurableContainer};
-use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
-use crate::container::similar::SimilarChunks;
+use crate::container::log::DurableContainer;
+use crate::container::open::{ContainerContext, OpenContainer};
 use crate::index::{ChunkIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::placement::Unit;
@@ -36,6 +34,7 @@ use onefold_policy::rewrite::{RewriteChoice, RewriteCounters};
 use onefold_policy::stream::{self, ChunkStream, Instances};
 use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant};
 use read_set::ReadSet;
+use sections_ahead::SectionsAhead;
 use shared::Shared;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,9 +50,11 @@ mod known_containers;
 pub mod prefix_hasher;
 pub mod presence;
 pub mod read_set;
+mod sections_ahead;
 mod shared;
 pub mod store_port;
 pub mod stream_writer;
+mod threads;
 pub mod unproved;
 
 pub use batch::ChunkBatch;
@@ -170,7 +171,7 @@ impl ChunkStore {
             _ => options.delta,
         };
         let bases = Arc::new(Bases::new(repository, &index, &avoid, delta));
-        let context = context_of(repository, &options, &bases, &index)?;
+        let context = threads::context_of(repository, &options, &bases, &index)?;
         let (purse, memory) = (repository.purse(), repository.memory());
         let cache = purse.take(memory.locality_cache_bytes);
         let pending = purse.take(memory.pending_bytes());
@@ -189,6 +190,7 @@ impl ChunkStore {
                 frames: HashMap::new(),
                 bases: Arc::clone(&bases),
                 made_of: HashMap::new(),
+                ahead: SectionsAhead::default(),
             },
             pending: HashMap::default(),
             stores_all: options.lookup == LookupStrategy::None,
@@ -233,6 +235,12 @@ impl ChunkStore {
     #[must_use]
     pub fn makes_deltas(&self) -> bool {
         self.bases.makes_deltas()
+    }
+
+    /// Says which containers there are: of a store that is far away several sections are read at
+    /// once.
+    pub fn expect_containers(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
+        self.lock().port.ahead = SectionsAhead::of(repository, containers);
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.
@@ -557,44 +565,4 @@ impl ChunkStore {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Threads that seal for each that would, where most of them wait for a far store.
-const WAITING_THREADS: usize = 4;
-
-/// The threads of a session, and what its open containers need.
-fn context_of(
-    repository: &Arc<Repository>,
-    options: &ChunkStoreOptions,
-    bases: &Arc<Bases>,
-    index: &Arc<dyn ChunkIndex>,
-) -> Result<ContainerContext> {
-    let environment = repository.environment();
-    let fingerprinter = repository.fingerprinter();
-    let similar = Arc::clone(bases) as Arc<dyn SimilarChunks>;
-    let similar = bases.makes_deltas().then_some(&similar);
-    // Whoever seals a frame reads what is like its chunks, and waits for that where it is far.
-    let waits = similar.is_some() && repository.store().puts_at_once() > 1;
-    let waiting = (WAITING_THREADS * options.threads).min(repository.memory().threads_max());
-    let threads = if waits { waiting.max(options.threads) } else { options.threads };
-    let pool = FramePool::start(threads, options.compression, fingerprinter, similar)?;
-    let (noted, told) = (Arc::clone(bases), Arc::clone(index));
-    let note = move |stored: &DurableContainer| {
-        noted.note_sketches(stored.id, &stored.sketches);
-        told.note_durable(stored.id, &stored.fingerprints);
-    };
-    let log = ContainerLog::start(repository, note)?;
-    Ok(ContainerContext {
-        vault: Arc::clone(repository.vault()),
-        randomness: Arc::clone(&environment.randomness),
-        clock: Arc::clone(&environment.clock),
-        pool: Arc::new(pool),
-        log: Arc::new(log),
-        target_bytes: repository.container_target_bytes(),
-        frame_bytes: repository.frame_target_bytes(),
-        session: options.session,
-        repacked_level: 0,
-        named: Mutex::default(),
-        deltas: DeltaCounters::default(),
-    })
 }

@@ -41,9 +41,12 @@ pub use options::{InitOptions, Preset};
 use shared::Shared;
 use std::any::Any;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uncopied::Uncopied;
 use zeroize::Zeroizing;
 
+/// What was foreseen before a password was asked for so long is not believed any more.
+const ASKING_MAX: Duration = Duration::from_secs(2);
 const NO_ENCRYPTION: &str = "none";
 const AES_256_GCM: &str = "aes-256-gcm";
 
@@ -171,6 +174,8 @@ impl Repository {
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
+        // Most stores have keys.
+        let keys = foresee(&*store, vec![Asked::Names(layout::KEYS.to_owned())]);
         let mut copies = read_configurations(&*store)?;
         // Whichever copy says so: a store is not opened without a key that may have one.
         let encrypted = copies.iter().position(|copy| copy.encryption != NO_ENCRYPTION);
@@ -178,6 +183,7 @@ impl Repository {
             let configuration = copies.swap_remove(0);
             deciding::open(&*store, &configuration)?;
             refuse_if_encrypted(&*store, configuration.store_id.parse()?, expectation)?;
+            drop(keys);
             return Self::assemble(store, configuration, None, None, environment, memory);
         };
         let encryption = &copies[encrypted].encryption;
@@ -190,7 +196,12 @@ impl Repository {
         let store_id = copies[encrypted].store_id.parse()?;
         deciding::open(&*store, &copies[encrypted])?;
         let limit_bytes = memory.limit_bytes;
-        let (ring, id) = slots::unlock(&*store, &password()?, store_id, limit_bytes, &environment)?;
+        let asked = Instant::now();
+        let password = password()?;
+        // Whoever was asked for it may have let time pass.
+        let keys = Some(keys).filter(|_| asked.elapsed() < ASKING_MAX);
+        let (ring, id) = slots::unlock(&*store, &password, store_id, limit_bytes, &environment)?;
+        drop(keys);
         let key = ring.master_key();
         let authentic = copies.into_iter().find(|copy| is_authentic(copy, key));
         let configuration = authentic.ok_or_else(|| {

@@ -94,7 +94,7 @@ impl<N> State<N> {
 fn long_bytes(asked: &Asked) -> u64 {
     match asked {
         Asked::Long(_, bytes) => *bytes,
-        Asked::Names(_) | Asked::Object(_) | Asked::Tail(..) => 0,
+        Asked::Names(_) | Asked::ManyNames(..) | Asked::Object(_) | Asked::Tail(..) => 0,
     }
 }
 
@@ -165,7 +165,11 @@ impl<N> Foreseen<N> {
         prefix: &str,
         arrive: impl FnOnce(Entry<N>) -> Option<Answered<N>>,
     ) -> Option<Vec<N>> {
-        let entry = self.take(|asked| matches!(asked, Asked::Names(one) if one == prefix))?;
+        let is_it = |asked: &Asked| match asked {
+            Asked::Names(one) | Asked::ManyNames(one, _) => one == prefix,
+            Asked::Object(_) | Asked::Long(..) | Asked::Tail(..) => false,
+        };
+        let entry = self.take(is_it)?;
         match arrive(entry)? {
             Answered::Names(names) => Some(names),
             Answered::Object(_) => None,
@@ -190,11 +194,11 @@ impl<N> Foreseen<N> {
     fn take_object(&self, key: &Key, tail_bytes: Option<usize>) -> Option<Entry<N>> {
         let is_tail = |asked: &Asked| match asked {
             Asked::Tail(one, length) => one == key && tail_bytes.is_some_and(|it| it <= *length),
-            Asked::Names(_) | Asked::Object(_) | Asked::Long(..) => false,
+            Asked::Names(_) | Asked::ManyNames(..) | Asked::Object(_) | Asked::Long(..) => false,
         };
         let is_whole = |asked: &Asked| match asked {
             Asked::Object(one) | Asked::Long(one, _) => one == key,
-            Asked::Names(_) | Asked::Tail(..) => false,
+            Asked::Names(_) | Asked::ManyNames(..) | Asked::Tail(..) => false,
         };
         // A whole object may be wanted later.
         self.take(is_tail).or_else(|| self.take(is_whole))

@@ -9,18 +9,24 @@
 //!
 //! | asked for | of | up to |
 //! | --- | --- | --- |
-//! | a range | an index run | [`INDEX_RANGE_MAX_BYTES`]: pages, summaries |
-//! | a range | a container | [`FRAMES_MAX_BYTES`]: frames of directories, mostly |
-//! | a tail that proves nothing (`peek_tail`) | an index run | [`INDEX_RANGE_MAX_BYTES`]: its table |
-//! | the same | a container | `METADATA_SECTION_MAX_BYTES`: its metadata section |
+//! | a range (`peek_range`) | an index run | [`INDEX_RANGE_MAX_BYTES`]: summaries, pages of look-ups |
+//! | a range (`peek_range`) | a container | [`FRAMES_MAX_BYTES`]: frames of directories |
+//! | a tail (`peek_tail`) | an index run | [`INDEX_RANGE_MAX_BYTES`]: its table |
+//! | a tail (`peek_tail`) | a container | `METADATA_SECTION_MAX_BYTES`: its metadata section |
+//!
+//! What restores and backups read of data is not: it is seldom read twice, and a file for each
+//! frame would cost more than asking for it.
 //!
 //! # Invariants
 //! - Whatever proves that an object exists is asked for where it is; here only what proves nothing
 //!   is answered. So a container that was deleted may still seem to have its section: whoever then
 //!   reads its frames finds out, as beside any collection.
-//! - What is kept is as it was sealed: nothing can be learnt from it without the store's keys.
+//! - What is kept is as it is in the store: of an encrypted one nothing can be learnt without its
+//!   keys.
 //! - Nothing rests on a file here. Each has a checksum over its name and bytes, and what does not
-//!   fit it is asked for again ([`shards`]). No command fails because of this directory.
+//!   fit it is asked for again ([`shards`]). What fits and does not open was damaged when it was
+//!   read: whoever finds that says so (`distrust`), and it is asked for again and kept anew.
+//!   No command fails because of this directory.
 //! - Whoever verifies a store, or deletes from it, does without: what is kept here says nothing of
 //!   what the store holds now. Which commands that are is the matter of whoever opens the store.
 //!
@@ -31,18 +37,18 @@ mod shards;
 
 pub use shards::SHARDS;
 
-use onefold_format::container::HEADER_BYTES;
 use onefold_format::layout;
 use onefold_store::{Asked, Blobs, DecidedBy, Decisions, Key, Listed, Store};
 use onefold_types::limits::METADATA_SECTION_MAX_BYTES;
 use onefold_types::{Result, StoreId};
 use shards::{Extent, Shards};
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Longer ranges of index runs are not kept.
 pub const INDEX_RANGE_MAX_BYTES: usize = 16 << 20;
-/// Longer ranges of containers are not kept: they are data, which is seldom read twice.
+/// Longer ranges of containers are not kept.
 pub const FRAMES_MAX_BYTES: usize = 256 << 10;
 
 /// A store of which this machine keeps something; see the module.
@@ -52,12 +58,15 @@ pub struct LocalCache<S> {
     size_max_bytes: u64,
     /// Once it is known which store it is.
     kept: OnceLock<Shards>,
+    /// Objects of which something did not open: of these only what is read from now on counts.
+    distrusted: Mutex<HashSet<Key>>,
 }
 
 impl<S: Store> LocalCache<S> {
     /// Keeps at most about so many bytes in files below this directory, of all stores together.
     pub fn new(store: S, directory: PathBuf, size_max_bytes: u64) -> Self {
-        Self { store, directory, size_max_bytes, kept: OnceLock::new() }
+        let (kept, distrusted) = (OnceLock::new(), Mutex::default());
+        Self { store, directory, size_max_bytes, kept, distrusted }
     }
 
     /// Where this part is kept, if such parts are.
@@ -65,15 +74,15 @@ impl<S: Store> LocalCache<S> {
         let (directory, _) = extent.key().as_str().split_once('/')?;
         let length_max = match (directory, extent) {
             (layout::INDEX, _) => INDEX_RANGE_MAX_BYTES,
-            // Frames lie behind the header, which is read to see how long a read takes.
-            (layout::CONTAINERS, Extent::Range { offset, .. }) if *offset < HEADER_BYTES as u64 => {
-                return None;
-            }
             (layout::CONTAINERS, Extent::Range { .. }) => FRAMES_MAX_BYTES,
             (layout::CONTAINERS, Extent::Tail { .. }) => METADATA_SECTION_MAX_BYTES,
             _ => return None,
         };
         self.kept.get().filter(|_| (1..=length_max).contains(&extent.wanted_bytes()))
+    }
+
+    fn is_distrusted(&self, key: &Key) -> bool {
+        self.distrusted.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
 
     fn is_kept(&self, asked: &Asked) -> bool {
@@ -106,15 +115,18 @@ impl<S: Store> Blobs for LocalCache<S> {
     }
 
     fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.store.get_range(key, offset, buffer)
+    }
+
+    fn peek_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let extent = Extent::Range { key, offset, length_bytes: buffer.len() };
         let Some(kept) = self.kept_for(&extent) else {
-            return self.store.get_range(key, offset, buffer);
+            return self.store.peek_range(key, offset, buffer);
         };
-        if let Some((_, bytes)) = kept.read(&extent) {
-            buffer.copy_from_slice(&bytes);
+        if !self.is_distrusted(key) && kept.read_range(&extent, buffer) {
             return Ok(());
         }
-        self.store.get_range(key, offset, buffer)?;
+        self.store.peek_range(key, offset, buffer)?;
         kept.keep(&extent, 0, buffer);
         Ok(())
     }
@@ -128,12 +140,19 @@ impl<S: Store> Blobs for LocalCache<S> {
         let Some(kept) = self.kept_for(&extent) else {
             return self.store.peek_tail(key, length_bytes);
         };
-        if let Some(found) = kept.read(&extent) {
+        let known = if self.is_distrusted(key) { None } else { kept.read_tail(&extent) };
+        if let Some(found) = known {
             return Ok(found);
         }
         let (size, tail) = self.store.peek_tail(key, length_bytes)?;
         kept.keep(&extent, size, &tail);
         Ok((size, tail))
+    }
+
+    fn distrust(&self, key: &Key) -> bool {
+        let is_new = self.kept.get().is_some()
+            && self.distrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        self.store.distrust(key) || is_new
     }
 
     fn size(&self, key: &Key) -> Result<u64> {

@@ -50,10 +50,11 @@ impl Service {
         }
     }
 
-    /// Whether a listing can begin behind any name, at no more than that costs elsewhere. Azure's
-    /// servers can, and those that stand in for them give all names to have them passed over.
-    pub(crate) fn begins_anywhere(self) -> bool {
-        self != Self::Azure
+    /// Whether it pays to list from several names on at once. Servers that stand in for Azure's give
+    /// all names to have them passed over, and our own gives thirty thousand at a time, for each of
+    /// which it looks through the directory.
+    pub(crate) fn lists_in_parts(self) -> bool {
+        matches!(self, Self::S3 | Self::Google)
     }
 
     /// How names are written.

@@ -25,6 +25,8 @@ pub const SMALL_OBJECT_MAX_BYTES: u64 = 64 << 10;
 pub enum Asked {
     /// The names below a directory, however they are listed.
     Names(String),
+    /// The same, of a directory that has about so many, or more.
+    ManyNames(String, usize),
     /// A small object, whole or its tail.
     Object(Key),
     /// An object of so many bytes, as a listing has shown it, whole.
@@ -47,7 +49,7 @@ impl Asked {
     #[must_use]
     pub fn concerns(&self, key: &Key) -> bool {
         match self {
-            Self::Names(prefix) => {
+            Self::Names(prefix) | Self::ManyNames(prefix, _) => {
                 let rest = key.as_str().strip_prefix(prefix.as_str());
                 prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
             }
@@ -105,6 +107,7 @@ mod tests {
         assert!(!names("a").concerns(&key("ab/c")));
         assert!(!names("a").concerns(&key("a")));
         assert!(Asked::Object(key("a/b")).concerns(&key("a/b")));
+        assert!(Asked::ManyNames("a".to_owned(), 9).concerns(&key("a/b")));
         assert!(!Asked::Tail(key("a/b"), 1).concerns(&key("a")));
         assert!(Asked::Long(key("a/b"), 1).concerns(&key("a/b")));
     }

@@ -26,8 +26,8 @@
 //!   `put` has ended. What `put` acknowledged and what `decide` or `decided` returned is durable;
 //!   a caller that relies on anything else it saw calls [`Blobs::settle`] first.
 //! - `get`, `get_tail`, `size` and `list` prove that an object exists at that moment.
-//!   [`Blobs::get_range`] does not: it may read on from an object deleted meanwhile. Nor does
-//!   [`Blobs::peek_tail`].
+//!   [`Blobs::get_range`] does not: it may read on from an object deleted meanwhile. Nor do
+//!   [`Blobs::peek_range`] and [`Blobs::peek_tail`].
 //!
 //! Concurrency: every method may be called from any number of threads at once. No lock is held
 //! while a caller's closure runs, so `each` may call the store again.
@@ -123,14 +123,29 @@ pub trait Blobs: Send + Sync {
     /// [`OBJECT_MAX_BYTES`].
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)>;
 
-    /// The same for whoever does not ask whether the object exists: it may be answered out of what
-    /// was read before, so it proves nothing.
+    /// As [`Blobs::get_range`], for what is likely to be read again by others of this machine: it may
+    /// be answered out of what they have read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::get_range`].
+    fn peek_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.get_range(key, offset, buffer)
+    }
+
+    /// As [`Blobs::get_tail`], in the same way: so it proves nothing.
     ///
     /// # Errors
     ///
     /// As for [`Blobs::get_tail`].
     fn peek_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         self.get_tail(key, length_bytes)
+    }
+
+    /// What was peeked at of this object is damaged: whether that may have been what was kept, so
+    /// that peeking again asks the store.
+    fn distrust(&self, _key: &Key) -> bool {
+        false
     }
 
     /// The size of an object.

@@ -4,10 +4,14 @@
 //! All that is agreed on is decided in the database, as everything else is there:
 //!
 //! ```text
-//! fillings/<n>              which generation follows generation n, by whoever came first
-//! fillings/<n>/<part>/<k>   who fills a part, in its k-th attempt: 16 random bytes
-//! fillings/<n>/<part>       that it is filled
+//! fillings/<n>/<f>              which generation follows generation n, in its f-th filling, and since
+//!                               when, by whoever came first
+//! fillings/<n>/<f>/<part>/<k>   who fills a part, in its k-th attempt: 16 random bytes
+//! fillings/<n>/<f>/<part>       that it is filled
 //! ```
+//!
+//! One that has begun more than [`FILLING_AGE_MAX`] ago, by whatever clock, was left by all: what it
+//! has is old, and another one begins.
 //!
 //! Prefixes are divided into [`PARTS`] equal parts. Each worker takes parts that nobody has taken,
 //! beginning anywhere, and fills them. What others have taken it waits for; if nothing was filled
@@ -30,6 +34,10 @@ use std::time::{Duration, Instant};
 pub const PARTS: u64 = 16;
 /// After so long without news another worker is taken to be gone.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// A filling that began longer ago was left by all.
+pub const FILLING_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// So often a generation is begun to be filled.
+const FILLINGS_MAX: u32 = 1000;
 /// How often is looked for news.
 const LOOK: Duration = Duration::from_millis(500);
 /// What says that a part is filled.
@@ -39,7 +47,8 @@ const FILLED: &[u8] = b"filled";
 struct Worker<'a> {
     engine: &'a dyn Engine,
     store: StoreId,
-    earlier: Generation,
+    /// What is filled, as its decisions are called.
+    filling: String,
     /// What it is called in claims.
     name: [u8; 16],
     patience: Duration,
@@ -72,9 +81,11 @@ pub fn fill_with_others(
     let (engine, earlier) = (database.engine(), super::current(database, store)?);
     let mut name = [0; 16];
     repository.environment().randomness.fill(&mut name);
-    let worker = Worker { engine, store, earlier, name, patience };
-    let next =
-        worker.agree(earlier.next_for(index.chunks(), u16::from_le_bytes([name[0], name[1]])))?;
+    let chance = u16::from_le_bytes([name[0], name[1]]);
+    let now_ms = repository.environment().clock.now_ns() / 1_000_000;
+    let proposed = earlier.next_for(index.chunks(), chance);
+    let (filling, next) = agree(engine, store, (earlier, proposed), now_ms)?;
+    let worker = Worker { engine, store, filling, name, patience };
     job.progress.set_totals(index.entries(), 0);
     let mut entries = 0;
     worker.each_part(u64::from(name[2]), job, &mut |part| {
@@ -91,27 +102,42 @@ pub fn fill_with_others(
     Ok(Filled { entries, generation: next })
 }
 
-impl Worker<'_> {
-    /// The generation that all fill.
-    fn agree(&self, proposed: Generation) -> Result<Generation> {
-        let mut value = proposed.number.to_le_bytes().to_vec();
-        value.push(proposed.bucket_bits);
-        let agreed = self.engine.decide(self.store, &self.path(""), &value)?;
-        let strange = || Error::damaged("the database says nonsense of who fills its index");
-        let (number, bits) = agreed.split_first_chunk::<4>().ok_or_else(strange)?;
-        let bucket_bits = match bits {
-            [bits] if BUCKET_BITS.contains(bits) => *bits,
-            _ => return Err(strange()),
-        };
-        Ok(Generation { number: i32::from_le_bytes(*number), bucket_bits })
+/// The filling that is under way, and the generation that it fills; the proposed one, if there is
+/// none.
+fn agree(
+    engine: &dyn Engine,
+    store: StoreId,
+    (earlier, proposed): (Generation, Generation),
+    now_ms: i64,
+) -> Result<(String, Generation)> {
+    let strange = || Error::damaged("the database says nonsense of who fills its index");
+    let mut value = proposed.number.to_le_bytes().to_vec();
+    value.push(proposed.bucket_bits);
+    value.extend(now_ms.to_le_bytes());
+    for number in 1..=FILLINGS_MAX {
+        let filling = format!("fillings/{}/{number}", earlier.number);
+        let agreed = engine.decide(store, &filling, &value)?;
+        let (number, rest) = agreed.split_first_chunk::<4>().ok_or_else(strange)?;
+        let (bits, since) = rest.split_first().ok_or_else(strange)?;
+        let since_ms = i64::from_le_bytes(since.try_into().map_err(|_| strange())?);
+        let next = Generation { number: i32::from_le_bytes(*number), bucket_bits: *bits };
+        if !BUCKET_BITS.contains(bits) || next.number <= earlier.number {
+            return Err(strange());
+        }
+        if now_ms.abs_diff(since_ms) <= FILLING_AGE_MAX.as_millis() as u64 {
+            return Ok((filling, next));
+        }
     }
+    Err(Error::invalid("the index was begun to be filled too often: 'database fill' does it alone"))
+}
 
+impl Worker<'_> {
     fn path(&self, rest: &str) -> String {
-        format!("fillings/{}{rest}", self.earlier.number)
+        format!("{}/{rest}", self.filling)
     }
 
     fn is_filled(&self, part: u64) -> Result<bool> {
-        let name = self.path(&format!("/{part}"));
+        let name = self.path(&part.to_string());
         Ok(self.engine.decided(self.store, &name)?.is_some())
     }
 
@@ -120,7 +146,16 @@ impl Worker<'_> {
         if self.is_filled(part)? {
             return Ok(Part::Filled);
         }
-        let name = self.path(&format!("/{part}/{attempt}"));
+        // Others may have taken it over since.
+        let mut attempt = attempt;
+        while self
+            .engine
+            .decided(self.store, &self.path(&format!("{part}/{}", attempt + 1)))?
+            .is_some()
+        {
+            attempt += 1;
+        }
+        let name = self.path(&format!("{part}/{attempt}"));
         let taker = self.engine.decide(self.store, &name, &self.name)?;
         Ok(if taker == self.name { Part::Ours } else { Part::Taken(attempt) })
     }
@@ -178,7 +213,7 @@ impl Worker<'_> {
         let found = self.take(part, attempt)?;
         if found == Part::Ours {
             fill(part)?;
-            self.engine.decide(self.store, &self.path(&format!("/{part}")), FILLED)?;
+            self.engine.decide(self.store, &self.path(&part.to_string()), FILLED)?;
         }
         Ok(found)
     }
@@ -241,7 +276,8 @@ mod tests {
     const STORE: StoreId = StoreId([1; 16]);
 
     fn worker(engine: &Decided, name: u8, patience: Duration) -> Worker<'_> {
-        Worker { engine, store: STORE, earlier: Generation::FIRST, name: [name; 16], patience }
+        let filling = "fillings/1/1".to_owned();
+        Worker { engine, store: STORE, filling, name: [name; 16], patience }
     }
 
     /// Parts that a worker fills, each of which takes so long.
@@ -268,17 +304,32 @@ mod tests {
     }
 
     #[test]
-    fn all_agree_on_one_generation_and_nonsense_is_told() {
+    fn all_agree_on_one_generation_until_it_is_old_and_nonsense_is_told() {
         let engine = Decided::default();
+        let first = Generation::FIRST;
         let proposed = |number| Generation { number, bucket_bits: 9 };
-        let agreed = worker(&engine, 1, PATIENCE).agree(proposed(70_000)).unwrap();
-        assert_eq!(agreed, proposed(70_000));
-        assert_eq!(worker(&engine, 2, PATIENCE).agree(proposed(5)).unwrap(), agreed);
-        for nonsense in [&b""[..], b"abcd", b"abcd\x05", b"abcd\x20", b"abcd\x09e"] {
+        let agreed = |number, now_ms| agree(&engine, STORE, (first, proposed(number)), now_ms);
+        let begun = agreed(70_000, 5).unwrap();
+        assert_eq!(begun, ("fillings/1/1".to_owned(), proposed(70_000)));
+        let age_max = FILLING_AGE_MAX.as_millis() as i64;
+        assert_eq!(agreed(5, 5 + age_max).unwrap(), begun);
+        let anew = agreed(6, 6 + age_max).unwrap();
+        assert_eq!(anew, ("fillings/1/2".to_owned(), proposed(6)));
+        assert_eq!(agreed(7, 7 + age_max).unwrap(), anew);
+        for nonsense in
+            [&b""[..], b"abcd", b"abcd\x09", b"abcd\x0512345678", b"\x01\0\0\0\x0912345678"]
+        {
             let engine = Decided::default();
-            engine.decide(STORE, "fillings/1", nonsense).unwrap();
-            assert!(worker(&engine, 1, PATIENCE).agree(proposed(5)).is_err(), "{nonsense:?}");
+            engine.decide(STORE, "fillings/1/1", nonsense).unwrap();
+            assert!(agree(&engine, STORE, (first, proposed(5)), 0).is_err(), "{nonsense:?}");
         }
+        let engine = Decided::default();
+        for number in 1..=FILLINGS_MAX {
+            let old = [&7_i32.to_le_bytes()[..], &[9], &i64::MIN.to_le_bytes()].concat();
+            engine.decide(STORE, &format!("fillings/1/{number}"), &old).unwrap();
+        }
+        let refused = agree(&engine, STORE, (first, proposed(5)), 0).unwrap_err();
+        assert!(refused.to_string().contains("too often"), "{refused}");
     }
 
     #[test]
@@ -306,13 +357,15 @@ mod tests {
     fn what_a_worker_that_is_gone_has_taken_is_taken_over() {
         let engine = Decided::default();
         // One is gone with two parts, one of which another one had taken over and is gone as well.
-        for name in ["fillings/1/3/1", "fillings/1/7/1", "fillings/1/7/2"] {
+        for name in ["fillings/1/1/3/1", "fillings/1/1/7/1", "fillings/1/1/7/2"] {
             engine.decide(STORE, name, &[9; 16]).unwrap();
         }
         let worker = worker(&engine, 1, Duration::from_millis(30));
+        let began = Instant::now();
         let parts = filled(&worker, 0, Duration::ZERO);
+        assert!(began.elapsed() < Duration::from_secs(20), "it waits too long");
         assert_eq!(parts.iter().collect::<BTreeSet<_>>().len() as u64, PARTS);
-        assert_eq!(engine.decided(STORE, "fillings/1/7/3").unwrap(), Some([1; 16].to_vec()));
+        assert_eq!(engine.decided(STORE, "fillings/1/1/7/3").unwrap(), Some([1; 16].to_vec()));
         // Whoever comes later finds nothing to do.
         let later = Worker { name: [2; 16], ..worker };
         assert!(filled(&later, 5, Duration::ZERO).is_empty());

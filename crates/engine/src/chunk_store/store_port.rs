@@ -6,9 +6,9 @@
 //! costs now, caches of the system included.
 
 use super::bases::Bases;
+use super::sections_ahead::SectionsAhead;
 use super::unproved::Unproved;
 use crate::container::frame_id::{FrameExtent, FrameId, frames_of};
-use crate::container::reader;
 use crate::device::PROBES_MAX;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
@@ -44,6 +44,8 @@ pub struct StorePort {
     pub sections_kept: u64,
     /// Deltas of containers read that cannot be made.
     pub unproved: Unproved,
+    /// Sections that were read beside another one, where each takes long.
+    pub ahead: SectionsAhead,
     /// Of the containers read that hold deltas: the containers that these are made of.
     pub made_of: HashMap<ContainerId, Box<[ContainerId]>>,
 }
@@ -88,10 +90,16 @@ impl StorePort {
             self.sections_kept += 1;
             return Ok(kept);
         }
+        if let Some(ahead) = self.ahead.take(container) {
+            return Ok(ahead);
+        }
         let started = Instant::now();
-        let section = reader::read_section(&self.repository, container);
+        let is_wanted = |id: &ContainerId| {
+            !self.avoid.contains(id) && !self.unusable.contains(id) && !self.frames.contains_key(id)
+        };
+        let section = self.ahead.read(&self.repository, container, &is_wanted);
         self.timing.add(1, started);
-        section.map(Arc::new)
+        section
     }
 
     /// What a section lists that counts as there: of deltas those that can be made. In the place of

@@ -51,7 +51,7 @@ pub struct ChunkReader {
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
     caches: Arc<ChunkCaches>,
-    /// Whether a section may be one that was read before, whose container may be gone.
+    /// Whether what was read before counts, though the container may be gone.
     peeks: bool,
     passed_over: Mutex<PassedOver>,
     /// Whether anything ever was: as long as not, nobody has to ask.

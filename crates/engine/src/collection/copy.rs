@@ -38,7 +38,9 @@ use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::delta::{bases_of, delta_of};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
-use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
+use crate::container::open::{
+    ContainerContext, DeltaCounters, OpenContainer, frames_in_flight_max,
+};
 use crate::index::append;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -500,6 +502,7 @@ impl CopyForward<'_> {
         };
         let similar = self.repacking.map(Repacking::similar);
         let fingerprinter = self.repository.fingerprinter();
+        let target_bytes = self.repository.container_target_bytes();
         Ok(Arc::new(ContainerContext {
             vault: Arc::clone(self.repository.vault()),
             randomness: Arc::clone(&environment.randomness),
@@ -511,7 +514,8 @@ impl CopyForward<'_> {
                 similar.as_ref(),
             )?),
             log: Arc::new(ContainerLog::start(self.repository, |_| {})?),
-            target_bytes: self.repository.container_target_bytes(),
+            frames_in_flight_max: frames_in_flight_max(None, target_bytes),
+            target_bytes,
             frame_bytes: self.repository.frame_target_bytes(),
             session: None,
             repacked_level: self.repacking.map_or(0, Repacking::level),

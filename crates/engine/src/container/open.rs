@@ -36,15 +36,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 const PAYLOADS_MAX: usize = 1 << 18;
 /// Frames of one container that may be in the pool at once.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
+/// As many where sealing mostly waits for a far store, of containers that are not too long for it.
+const FRAMES_WAITING_MAX: usize = 16;
+/// The longest of these.
+const WAITING_TARGET_MAX_BYTES: usize = 64 * limits::MIB;
 
-// What is in the pool when the target is reached comes on top.
-const _: () = assert!(
-    limits::CONTAINER_TARGET_MAX_BYTES
-        + (FRAMES_IN_FLIGHT_MAX + 1) * (limits::FRAME_PLAIN_MAX_BYTES + 16)
+/// What a container has at most: what is in the pool when the target is reached comes on top.
+const fn object_bytes(target_bytes: usize, frames_in_flight: usize) -> usize {
+    target_bytes
+        + (frames_in_flight + 1) * (limits::FRAME_PLAIN_MAX_BYTES + 16)
         + limits::METADATA_SECTION_MAX_BYTES
         + 128
-        <= OBJECT_MAX_BYTES
+}
+
+const _: () = assert!(
+    object_bytes(limits::CONTAINER_TARGET_MAX_BYTES, FRAMES_IN_FLIGHT_MAX) <= OBJECT_MAX_BYTES
+        && object_bytes(WAITING_TARGET_MAX_BYTES, FRAMES_WAITING_MAX) <= OBJECT_MAX_BYTES
 );
+
+/// How many frames of a container may be in the pool of so many threads at once, if these mostly
+/// wait.
+#[must_use]
+pub fn frames_in_flight_max(waiting_threads: Option<usize>, target_bytes: usize) -> usize {
+    let waiting = waiting_threads.filter(|_| target_bytes <= WAITING_TARGET_MAX_BYTES);
+    let waiting = waiting.map(|threads| threads.min(FRAMES_WAITING_MAX));
+    waiting.unwrap_or(0).max(FRAMES_IN_FLIGHT_MAX)
+}
 
 /// What an open container needs of its session.
 pub struct ContainerContext {
@@ -58,6 +75,8 @@ pub struct ContainerContext {
     pub pool: Arc<FramePool>,
     /// Takes finished containers.
     pub log: Arc<ContainerLog>,
+    /// Frames of a container that may be in there at once ([`frames_in_flight_max`]).
+    pub frames_in_flight_max: usize,
     /// Stored bytes after which a container is finished.
     pub target_bytes: usize,
     /// Plain bytes after which a frame is sealed.
@@ -329,7 +348,7 @@ impl OpenContainer {
     /// Goes on after another frame was handed to the pool.
     fn submitted(&mut self, mut body: Body) -> Result<()> {
         body.frames_submitted += 1;
-        if body.in_flight.len() > FRAMES_IN_FLIGHT_MAX {
+        if body.in_flight.len() > self.context.frames_in_flight_max {
             self.collect_one(&mut body)?;
         }
         if body.expected_bytes() >= self.context.target_bytes {
@@ -346,13 +365,13 @@ impl OpenContainer {
             // Carried frames leave no buffer, and a frame must not be given one of none: what was
             // put aside below it would never be used again.
             let spare = std::mem::take(&mut sealed.spare);
-            if spare.capacity() > 0 && self.spare.len() <= FRAMES_IN_FLIGHT_MAX {
+            if spare.capacity() > 0 && self.spare.len() <= self.context.frames_in_flight_max {
                 self.spare.push(spare);
             }
             let bytes = body.take(sealed, &self.context.deltas)?;
             // Long ones would be kept for frames that are seldom so long.
             let is_kept = (1..=2 * self.context.frame_bytes).contains(&bytes.capacity());
-            if is_kept && self.spare_sealed.len() <= FRAMES_IN_FLIGHT_MAX {
+            if is_kept && self.spare_sealed.len() <= self.context.frames_in_flight_max {
                 self.spare_sealed.push(bytes);
             }
         }

@@ -10,9 +10,9 @@ use onefold_format::container::{
     self, FOOTER_BYTES, Footer, FrameDescriptor, HEADER_BYTES, METADATA_PART, MetadataSection,
 };
 use onefold_format::layout;
-use onefold_store::Key;
+use onefold_store::{Key, Store};
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, Result, bug, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
 
 /// Bytes read from the tail at first: the section of a 4 MiB container of 8 KiB chunks, with what
 /// like ones are found by.
@@ -31,9 +31,20 @@ pub fn read_section(repository: &Repository, id: ContainerId) -> Result<Metadata
 ///
 /// Errors: as for [`read_section`].
 pub fn peek_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
-    let peek = |key: &Key, length_bytes| repository.store().peek_tail(key, length_bytes);
-    let (_, mut sealed) = tail_by(peek, id)?;
-    open_section(repository, id, &mut sealed)
+    let store = repository.store();
+    peeked(store, &Key::new(layout::container(id))?, || {
+        let (_, mut sealed) = tail_by(|key, length| store.peek_tail(key, length), id)?;
+        open_section(repository, id, &mut sealed)
+    })
+}
+
+/// What was peeked at and opened: once more, from where it is, if it does not open and may have
+/// been kept from a time when it was damaged.
+pub fn peeked<T>(store: &dyn Store, key: &Key, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    match read() {
+        Err(error) if error.kind() == ErrorKind::Damaged && store.distrust(key) => read(),
+        outcome => outcome,
+    }
 }
 
 /// As [`read_section`], and tells how old its seal is.
@@ -113,6 +124,8 @@ pub struct FrameReader {
     key: Key,
     id: ContainerId,
     sealer: ObjectSealer,
+    /// Whether others of this machine are likely to read the same frames.
+    peeks: bool,
 }
 
 impl FrameReader {
@@ -122,7 +135,27 @@ impl FrameReader {
             key: Key::new(layout::container(id))?,
             id,
             sealer: repository.vault().stored(Purpose::Container, &id.0)?,
+            peeks: false,
         })
+    }
+
+    /// What is read.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The same, of frames that others of this machine may have read.
+    #[must_use]
+    pub fn peeking(self, peeks: bool) -> Self {
+        Self { peeks, ..self }
+    }
+
+    fn read_range(&self, repository: &Repository, offset: u64, sealed: &mut [u8]) -> Result<()> {
+        match self.peeks {
+            true => repository.store().peek_range(&self.key, offset, sealed),
+            false => repository.store().get_range(&self.key, offset, sealed),
+        }
     }
 
     /// Reads frames, in the order of their offsets, and whatever lies between them, with one
@@ -135,7 +168,7 @@ impl FrameReader {
     ) -> Result<()> {
         let (offset, length) = span(frames)?;
         sealed.resize(length, 0);
-        repository.store().get_range(&self.key, offset, sealed)
+        self.read_range(repository, offset, sealed)
     }
 
     /// Opens frame number `number` out of its sealed bytes.
@@ -166,7 +199,7 @@ impl FrameReader {
         if sealed.len() < length {
             sealed.resize(length, 0);
         }
-        repository.store().get_range(&self.key, offset, &mut sealed[..length])?;
+        self.read_range(repository, offset, &mut sealed[..length])?;
         for (&number, frame) in numbers.iter().zip(frames) {
             let what = || format!("frame {number} of container {}", self.id);
             let start = (frame.offset - offset) as usize;

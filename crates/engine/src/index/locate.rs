@@ -197,7 +197,7 @@ fn read_wanted(
         reader.read(repository, start..end)?;
         for one in group {
             for page in one.pages.clone() {
-                reader.find(page, one.prefix, &mut found[one.question])?;
+                reader.find(repository, (page, one.prefix), &mut found[one.question])?;
             }
         }
         rest = others;
@@ -219,10 +219,15 @@ impl PageReader<'_> {
     fn read(&mut self, repository: &Repository, pages: Range<usize>) -> Result<()> {
         self.page = None;
         self.first = pages.start;
-        self.run.read_pages(repository, pages, &mut self.sealed)
+        self.run.peek_pages(repository, pages, &mut self.sealed)
     }
 
-    fn find(&mut self, page: usize, prefix: u64, found: &mut Vec<ContainerId>) -> Result<()> {
+    fn find(
+        &mut self,
+        repository: &Repository,
+        (page, prefix): (usize, u64),
+        found: &mut Vec<ContainerId>,
+    ) -> Result<()> {
         if self.page != Some(page) {
             let end = self.run.span_bytes(&(self.first..page + 1));
             let start = end.checked_sub(PAGE_STORED_BYTES);
@@ -231,7 +236,20 @@ impl PageReader<'_> {
             let sealed = sealed.ok_or_else(unread)?;
             self.entries.clear();
             self.page = None;
-            self.run.open_page(page, &mut sealed.to_vec(), &mut self.entries)?;
+            let run = self.run;
+            let mut sealed = sealed.to_vec();
+            match run.open_page(page, &mut sealed, &mut self.entries) {
+                // It may have been kept from a time when it was damaged.
+                Err(error)
+                    if error.kind() == ErrorKind::Damaged
+                        && repository.store().distrust(run.key()) =>
+                {
+                    self.entries.clear();
+                    run.peek_pages(repository, page..page + 1, &mut sealed)?;
+                    run.open_page(page, &mut sealed, &mut self.entries)?;
+                }
+                opened => opened?,
+            }
             self.page = Some(page);
         }
         let start = self.entries.partition_point(|entry| entry.prefix < prefix);

@@ -13,6 +13,7 @@
 //! nobody holds while the device works.
 
 use super::piece::LoadedPiece;
+use crate::container::reader::peeked;
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose, TAG_BYTES};
 use onefold_format::index_run::{
@@ -117,6 +118,11 @@ impl Run {
 
     /// Opens a run: footer and table, but no piece.
     pub fn open(repository: &Repository, id: RunId) -> Result<Self> {
+        let key = Key::new(layout::index_run(id))?;
+        peeked(repository.store(), &key, || Self::open_peeked(repository, id))
+    }
+
+    fn open_peeked(repository: &Repository, id: RunId) -> Result<Self> {
         let what = || format!("index run {id}");
         let key = Key::new(layout::index_run(id))?;
         // A run is a hint: whatever it names is looked for.
@@ -131,7 +137,7 @@ impl Run {
             None => {
                 let offset = size - FOOTER_BYTES as u64 - footer.table_length;
                 let mut sealed = vec![0; length];
-                repository.store().get_range(&key, offset, &mut sealed)?;
+                repository.store().peek_range(&key, offset, &mut sealed)?;
                 sealed
             }
         };
@@ -220,7 +226,8 @@ impl Run {
         if !matches!(self.in_memory().slot(piece_id), Some(Slot::Unloaded)) {
             return Ok(0);
         }
-        let (bytes, slot, outcome) = match self.read_piece(repository, piece_id) {
+        let read = || self.read_piece(repository, piece_id);
+        let (bytes, slot, outcome) = match peeked(repository.store(), &self.key, read) {
             Ok(piece) => (piece.bytes_used(), Slot::Loaded(piece), Ok(())),
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NewerFormat) => {
                 (0, Slot::Unusable, Err(error.with_kind(ErrorKind::Damaged)))
@@ -253,7 +260,7 @@ impl Run {
         invariant!(is_there, "an index run has no such part", piece_id, self.id);
         let what = || format!("{piece_id:?} of index run {}", self.id);
         let mut sealed = vec![0; self.bytes_of(piece_id).max(TAG_BYTES)];
-        repository.store().get_range(&self.key, offset, &mut sealed)?;
+        repository.store().peek_range(&self.key, offset, &mut sealed)?;
         let length = self.sealer.open(number, &mut sealed).context(what)?;
         LoadedPiece::decode(&sealed[..length], self.table.containers.len() as u32).context(what)
     }
@@ -369,12 +376,43 @@ impl Run {
         pages: Range<usize>,
         sealed: &mut Vec<u8>,
     ) -> Result<()> {
+        let read = |offset: u64, sealed: &mut [u8]| {
+            repository.store().get_range(&self.key, offset, sealed)
+        };
+        self.read_pages_by(read, pages, sealed)
+    }
+
+    /// The same for look-ups, which come to the same pages again and again.
+    pub fn peek_pages(
+        &self,
+        repository: &Repository,
+        pages: Range<usize>,
+        sealed: &mut Vec<u8>,
+    ) -> Result<()> {
+        let read = |offset: u64, sealed: &mut [u8]| {
+            repository.store().peek_range(&self.key, offset, sealed)
+        };
+        self.read_pages_by(read, pages, sealed)
+    }
+
+    fn read_pages_by(
+        &self,
+        read: impl FnOnce(u64, &mut [u8]) -> Result<()>,
+        pages: Range<usize>,
+        sealed: &mut Vec<u8>,
+    ) -> Result<()> {
         let pages_max = self.table.fences.len();
         invariant!(pages.end <= pages_max, "an index run has no such page", pages, pages_max);
         sealed.resize(self.span_bytes(&pages), 0);
         let offset = self.table.page_offset(&self.starts, pages.start);
         let what = || format!("page {} of index run {}", pages.start, self.id);
-        repository.store().get_range(&self.key, offset, sealed).context(what)
+        read(offset, sealed).context(what)
+    }
+
+    /// What is read.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
     }
 
     /// Opens a page that was read, and appends its entries.

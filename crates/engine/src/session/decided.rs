@@ -309,8 +309,26 @@ pub fn asked_names(directory: &str) -> [Asked; 2] {
 /// The last components of all names decided below a directory, those of which only the copy is left
 /// included.
 pub fn names(repository: &Repository, directory: &str) -> Result<BTreeSet<String>> {
+    names_of(repository, directory, asked_names(directory))
+}
+
+/// The same where about so many are expected.
+pub fn many_names(
+    repository: &Repository,
+    directory: &str,
+    about: usize,
+) -> Result<BTreeSet<String>> {
+    let asked = [directory.to_owned(), layout::copy_of(directory)];
+    names_of(repository, directory, asked.map(|name| Asked::ManyNames(name, about)))
+}
+
+fn names_of(
+    repository: &Repository,
+    directory: &str,
+    asked: [Asked; 2],
+) -> Result<BTreeSet<String>> {
     // A name is in both for as long as it is decided, so they may be read in any order.
-    let _both = foresee(repository.store(), asked_names(directory).to_vec());
+    let _both = foresee(repository.store(), asked.to_vec());
     let mut names = BTreeSet::new();
     let mut add = |name: &str| {
         names.insert(layout::last_component(name).to_owned());

@@ -101,7 +101,8 @@ impl SnapshotList {
         let mut marks = Marks::load(repository)?;
         list.problems.append(&mut marks.problems);
         drop(foreseen);
-        let names = decided::names(repository, layout::OUTCOMES)?;
+        let known = checkpoints.sessions().count();
+        let names = decided::many_names(repository, layout::OUTCOMES, known)?;
         let listed: BTreeSet<SessionId> =
             names.iter().filter_map(|name| name.parse().ok()).collect();
         let known: BTreeSet<SessionId> = checkpoints.sessions().collect();

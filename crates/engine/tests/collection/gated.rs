@@ -86,6 +86,8 @@ pub struct Gated {
     pub device: Option<Device>,
     /// What the actor has opened and goes on reading, if its store lets it.
     pub opened: Option<Mutex<BTreeMap<Key, Vec<u8>>>>,
+    /// What somebody on the same machine has read before: whoever peeks is given it.
+    pub kept: Option<Arc<MemoryStore>>,
     /// Whether reads inside an object are steps.
     pub gates_reads: bool,
     /// What lies between the actor and the store, if it is elsewhere.
@@ -226,6 +228,18 @@ impl Blobs for Gated {
     }
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         self.read(Operation::GetTail, key.as_str(), |store| store.get_tail(key, length_bytes))
+    }
+    fn peek_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match &self.kept {
+            Some(kept) if kept.size(key).is_ok() => kept.get_range(key, offset, buffer),
+            _ => self.get_range(key, offset, buffer),
+        }
+    }
+    fn peek_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        match &self.kept {
+            Some(kept) if kept.size(key).is_ok() => kept.get_tail(key, length_bytes),
+            _ => self.get_tail(key, length_bytes),
+        }
     }
     fn size(&self, key: &Key) -> Result<u64> {
         self.read(Operation::Size, key.as_str(), |store| {

@@ -191,6 +191,7 @@ pub fn forging(repository: &Arc<Repository>) -> Arc<ContainerContext> {
     let fingerprinter = repository.fingerprinter();
     let pool = FramePool::start(1, Compression::None, fingerprinter, None).unwrap();
     Arc::new(ContainerContext {
+        frames_in_flight_max: 4,
         vault: Arc::clone(repository.vault()),
         randomness: Arc::clone(&environment.randomness),
         clock: Arc::clone(&environment.clock),

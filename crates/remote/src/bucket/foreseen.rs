@@ -20,16 +20,22 @@ impl BucketStore {
         if self.is_in_trouble() {
             return 0;
         }
-        let begins_anywhere = self.service.begins_anywhere();
+        let lists_in_parts = self.service.lists_in_parts();
+        // More are not kept.
+        let is_kept = |asked: &Asked| match asked {
+            Asked::ManyNames(_, about) => *about <= NAMES_FORESEEN_MAX,
+            _ => true,
+        };
+        let next = next.into_iter().filter(is_kept).collect();
         self.foreseen.begin(next, |asked| {
             let (objects, path) = (Arc::clone(&self.objects), self.path_of(asked));
-            self.runtime.spawn(answer(objects, path, asked.clone(), begins_anywhere))
+            self.runtime.spawn(answer(objects, path, asked.clone(), lists_in_parts))
         })
     }
 
     fn path_of(&self, asked: &Asked) -> ObjectPath {
         match asked {
-            Asked::Names(prefix) => self.below(prefix),
+            Asked::Names(prefix) | Asked::ManyNames(prefix, _) => self.below(prefix),
             Asked::Object(key) | Asked::Long(key, _) | Asked::Tail(key, _) => self.path(key),
         }
     }
@@ -59,12 +65,13 @@ async fn answer(
     objects: Arc<dyn ObjectStore>,
     path: ObjectPath,
     asked: Asked,
-    begins_anywhere: bool,
+    lists_in_parts: bool,
 ) -> Option<Answered<ObjectMeta>> {
     let most = bytes_max(&asked);
     let range = match asked {
-        Asked::Names(_) => {
-            let all = parts::names(objects, path, begins_anywhere);
+        Asked::Names(_) | Asked::ManyNames(..) => {
+            let about = if let Asked::ManyNames(_, about) = asked { about } else { 0 };
+            let all = parts::names(objects, path, lists_in_parts.then_some(about));
             return names(all).await.map(Answered::Names);
         }
         Asked::Object(_) | Asked::Long(..) => None,

@@ -30,7 +30,8 @@ impl BucketStore {
             return self.show_page(page, each);
         }
         let below = self.below(prefix);
-        let names = parts::names(self.objects.clone(), below, self.service.begins_anywhere());
+        let names =
+            parts::names(self.objects.clone(), below, self.service.lists_in_parts().then_some(0));
         let mut pages = names.ready_chunks(PAGE_NAMES);
         loop {
             let page = self.wait(0, async {

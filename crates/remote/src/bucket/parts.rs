@@ -8,16 +8,20 @@
 //! The first answer is waited for. If it is full, and the hexadecimal digits with which its names
 //! begin lie as names that are spread evenly do, the rest of the digits is divided into parts of
 //! about [`PART_NAMES`] names, each of which is listed from its beginning to its end, so many at
-//! once ([`PARTS_AT_ONCE`]). Names that lie otherwise are listed as ever.
+//! once ([`PARTS_AT_ONCE`]). Names that lie otherwise are listed as ever. Whoever knows about how
+//! many there are need not wait for the first answer.
 //!
 //! # Invariants
 //! Parts are ranges of the names' order that leave nothing out and do not overlap: every name is
-//! shown once whatever the estimate was. What is wrong about it costs requests, or time.
+//! shown once whatever the estimate was. What is wrong about it costs requests, or time. That the
+//! server keeps to that order is looked at in each answer.
 
+use crate::failure::Refusal;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectMeta, ObjectStore};
+use object_store::{Error as Answer, ObjectMeta, ObjectStore};
+use onefold_types::ErrorKind;
 use std::sync::Arc;
 
 /// Names of one answer of a server, at most.
@@ -30,24 +34,30 @@ const PARTS_MAX: u64 = 256;
 const PARTS_AT_ONCE: usize = 16;
 /// Digits by which names are divided.
 const DIGITS: usize = 4;
+/// What is said of a server that does not keep to the order of names.
+const OUT_OF_ORDER: &str = "the server lists names in no order: such buckets (as Amazon's directory \
+                            buckets) cannot hold a store";
 /// How many beginnings of names so many digits tell apart.
 const BEGINNINGS: u64 = 1 << (4 * DIGITS);
 
 /// The names behind one, up to another one, which is the part's last.
-type Part = (ObjectPath, Option<ObjectPath>);
+type Part = (Option<ObjectPath>, Option<ObjectPath>);
 
 /// The names below a directory, in any order; from several places at once if the server can begin
-/// anywhere.
+/// anywhere. Then about so many are expected, 0 if nobody knows.
 pub(super) fn names(
     objects: Arc<dyn ObjectStore>,
     below: ObjectPath,
-    begins_anywhere: bool,
+    expected: Option<usize>,
 ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
     let prefix = Some(&below).filter(|path| !path.as_ref().is_empty());
     // Some may not be asked again once they have ended.
     let all = objects.list(prefix).fuse().boxed();
-    if !begins_anywhere || prefix.is_none() {
-        return all;
+    let Some(expected) = expected.filter(|_| prefix.is_some()) else { return all };
+    if expected > PAGE_NAMES {
+        let count = (expected as u64).div_ceil(PART_NAMES).min(PARTS_MAX);
+        let parts = divided(&below, None, 0, count);
+        return listed(objects, below, parts);
     }
     let first_and_rest = async move {
         let (first, rest) = first_page(all).await?;
@@ -70,29 +80,64 @@ async fn first_page(mut all: Names) -> object_store::Result<(Vec<ObjectMeta>, Na
 
 /// What the parts of a listing have, each as it arrives.
 fn listed(objects: Arc<dyn ObjectStore>, below: ObjectPath, parts: Vec<Part>) -> Names {
-    let listings = parts.into_iter().map(move |(from, last)| {
-        let is_within = move |found: &object_store::Result<ObjectMeta>| match (found, &last) {
-            (Ok(found), Some(last)) => found.location <= *last,
-            _ => true,
-        };
-        let listing = objects.list_with_offset(Some(&below), &from);
-        listing.take_while(move |found| std::future::ready(is_within(found)))
-    });
+    let listings = parts.into_iter().map(move |part| listed_part(&*objects, &below, part));
     stream::iter(listings).flatten_unordered(PARTS_AT_ONCE).boxed()
+}
+
+/// What a part has. A server that gives names in another order would leave some out unseen.
+fn listed_part(objects: &dyn ObjectStore, below: &ObjectPath, (from, last): Part) -> Names {
+    let listing = match &from {
+        Some(from) => objects.list_with_offset(Some(below), from),
+        None => objects.list(Some(below)),
+    };
+    let pages = listing.fuse().ready_chunks(PAGE_NAMES).boxed();
+    let pages = stream::try_unfold(Some((pages, None::<ObjectPath>)), move |state| {
+        let (from, last) = (from.clone(), last.clone());
+        async move {
+            let Some((mut pages, mut reached)) = state else {
+                return object_store::Result::Ok(None);
+            };
+            let Some(page) = pages.next().await else { return Ok(None) };
+            let mut page: Vec<ObjectMeta> =
+                page.into_iter().collect::<object_store::Result<_>>()?;
+            for found in &page {
+                if reached.as_ref().is_some_and(|reached| is_before(&found.location, reached)) {
+                    return Err(Answer::from(Refusal::new(ErrorKind::Unavailable, OUT_OF_ORDER)));
+                }
+                reached = Some(found.location.clone());
+            }
+            let is_over =
+                page.iter().any(|found| last.as_ref().is_some_and(|last| found.location > *last));
+            page.retain(|found| {
+                last.as_ref().is_none_or(|last| found.location <= *last)
+                    && from.as_ref().is_none_or(|from| found.location > *from)
+            });
+            let more = (!is_over).then_some((pages, reached));
+            Ok(Some((stream::iter(page.into_iter().map(Ok)), more)))
+        }
+    });
+    pages.try_flatten().boxed()
+}
+
+/// Whether a name stands before one that was given before it. Of objects that consoles make for
+/// directories the stroke at the end is gone, so that they seem to.
+fn is_before(name: &ObjectPath, earlier: &ObjectPath) -> bool {
+    name < earlier && !earlier.as_ref().starts_with(name.as_ref())
 }
 
 /// The parts in which what comes behind a full first answer is listed; none if its names do not
 /// lie as names do that are spread evenly.
 fn parts(below: &ObjectPath, first: &[&ObjectPath]) -> Vec<Part> {
-    let beginning_of = |name: Option<&&ObjectPath>| name.and_then(|name| beginning(below, name));
+    let beginnings: Option<Vec<u64>> = first.iter().map(|name| beginning(below, name)).collect();
+    let beginnings = beginnings.unwrap_or_default();
     let (Some(lowest), Some(highest), Some(last)) =
-        (beginning_of(first.first()), beginning_of(first.last()), first.last())
+        (beginnings.first().copied(), beginnings.last().copied(), first.last())
     else {
         return Vec::new();
     };
     // Names that are spread evenly begin at the beginning.
-    let ascends = first.is_sorted_by(|one, next| one < next);
-    if !ascends || lowest > highest - lowest {
+    let ascends = first.is_sorted_by(|one, next| one < next) && beginnings.is_sorted();
+    if !ascends || lowest > highest.saturating_sub(lowest) {
         return Vec::new();
     }
     let rest = BEGINNINGS - highest - 1;
@@ -101,15 +146,20 @@ fn parts(below: &ObjectPath, first: &[&ObjectPath]) -> Vec<Part> {
     if count < 2 {
         return Vec::new();
     }
+    divided(below, Some(ObjectPath::clone(last)), highest + 1, count)
+}
+
+/// So many parts of all that comes behind a name, if there is one, whose digits are below some.
+fn divided(below: &ObjectPath, after: Option<ObjectPath>, lowest: u64, count: u64) -> Vec<Part> {
     let boundary = |part: u64| {
-        let digits = highest + 1 + rest * part / count;
+        let digits = lowest + (BEGINNINGS - lowest) * part / count;
         below.clone().join(format!("{digits:0width$x}", width = DIGITS))
     };
     let mut parts = Vec::new();
-    let mut from = ObjectPath::clone(last);
+    let mut from = after;
     for part in 1..count {
-        let to = boundary(part);
-        parts.push((from, Some(to.clone())));
+        let to = Some(boundary(part));
+        parts.push((from, to.clone()));
         from = to;
     }
     parts.push((from, None));
@@ -142,13 +192,13 @@ mod tests {
         (0..count).map(|number| format!("{directory}/{:08x}{behind}", number * step)).collect()
     }
 
-    async fn shown(names: &[String], below: &str) -> Vec<String> {
+    async fn shown(names: &[String], below: &str, expected: usize) -> Vec<String> {
         let objects = Arc::new(InMemory::new());
         for name in names {
             let path = ObjectPath::from(name.as_str());
             objects.put(&path, PutPayload::default()).await.unwrap();
         }
-        let all = super::names(objects, ObjectPath::from(below), true);
+        let all = super::names(objects, ObjectPath::from(below), Some(expected));
         let mut shown: Vec<String> =
             all.map(|found| found.unwrap().location.to_string()).collect().await;
         shown.sort();
@@ -165,6 +215,8 @@ mod tests {
             .chain((0..3000).map(|it| format!("d/ffff{it}")))
             .collect();
         let others: Vec<String> = (0..2500).map(|number| format!("d/name {number}")).collect();
+        let mut with_markers = spread("d", 3000, "-a");
+        with_markers.extend(spread("d", 3000, "-a").iter().map(|name| name.replace("-a", "")));
         let at_boundaries: Vec<String> = (0..BEGINNINGS).map(|it| format!("d/{it:04x}")).collect();
         for names in [
             spread("d", PAGE_NAMES as u64, ""),
@@ -175,13 +227,102 @@ mod tests {
             lopsided,
             others,
             at_boundaries,
+            with_markers,
         ] {
             let mut beside = names.clone();
             beside.extend(["c".to_owned(), "e".to_owned(), "da/0".to_owned()]);
             let mut wanted = names;
             wanted.sort();
-            assert_eq!(shown(&beside, "d").await, wanted, "of {:?} and so on", wanted.first());
+            for expected in [0, PAGE_NAMES, PAGE_NAMES + 1, 20_000, usize::MAX] {
+                let shown = shown(&beside, "d", expected).await;
+                assert_eq!(shown, wanted, "of {:?} and so on", wanted.first());
+            }
         }
+    }
+
+    /// A server that begins anywhere and keeps to no order.
+    #[derive(Debug)]
+    struct Disorderly(InMemory);
+
+    impl std::fmt::Display for Disorderly {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("disorderly")
+        }
+    }
+
+    fn turned(names: Names) -> Names {
+        let pages = names.ready_chunks(10).map(|mut page| {
+            page.reverse();
+            stream::iter(page)
+        });
+        pages.flatten().boxed()
+    }
+
+    #[async_trait::async_trait]
+    impl ObjectStore for Disorderly {
+        fn list(&self, prefix: Option<&ObjectPath>) -> Names {
+            turned(self.0.list(prefix))
+        }
+        fn list_with_offset(&self, prefix: Option<&ObjectPath>, offset: &ObjectPath) -> Names {
+            turned(self.0.list_with_offset(prefix, offset))
+        }
+        async fn put_opts(
+            &self,
+            location: &ObjectPath,
+            payload: PutPayload,
+            options: object_store::PutOptions,
+        ) -> object_store::Result<object_store::PutResult> {
+            self.0.put_opts(location, payload, options).await
+        }
+        async fn put_multipart_opts(
+            &self,
+            _: &ObjectPath,
+            _: object_store::PutMultipartOptions,
+        ) -> object_store::Result<Box<dyn object_store::MultipartUpload>> {
+            unreachable!()
+        }
+        async fn get_opts(
+            &self,
+            _: &ObjectPath,
+            _: object_store::GetOptions,
+        ) -> object_store::Result<object_store::GetResult> {
+            unreachable!()
+        }
+        fn delete_stream(
+            &self,
+            _: BoxStream<'static, object_store::Result<ObjectPath>>,
+        ) -> BoxStream<'static, object_store::Result<ObjectPath>> {
+            unreachable!()
+        }
+        async fn list_with_delimiter(
+            &self,
+            _: Option<&ObjectPath>,
+        ) -> object_store::Result<object_store::ListResult> {
+            unreachable!()
+        }
+        async fn copy_opts(
+            &self,
+            _: &ObjectPath,
+            _: &ObjectPath,
+            _: object_store::CopyOptions,
+        ) -> object_store::Result<()> {
+            unreachable!()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_order_is_listed_in_one_piece_or_refused() {
+        let objects = Arc::new(Disorderly(InMemory::new()));
+        for name in spread("d", 3000, "") {
+            objects.put(&ObjectPath::from(name), PutPayload::default()).await.unwrap();
+        }
+        let names = |expected| {
+            let all = super::names(objects.clone(), ObjectPath::from("d"), Some(expected));
+            all.try_collect::<Vec<_>>()
+        };
+        assert_eq!(names(0).await.unwrap().len(), 3000);
+        let refused = names(3000).await.unwrap_err();
+        assert!(refused.to_string().contains("in no order"), "{refused}");
     }
 
     #[test]
@@ -211,5 +352,8 @@ mod tests {
         let mut backwards: Vec<_> = spread("d", 10_000, "").into_iter().take(1000).collect();
         backwards.swap(1, 2);
         assert!(!divided(backwards));
+        // In order, and with digits that fall.
+        assert!(!divided(["01", "0z"].map(|name| format!("d/{name}")).to_vec()));
+        assert!(!divided(["0000", "0fff", "0z"].map(|name| format!("d/{name}")).to_vec()));
     }
 }

@@ -12,15 +12,16 @@
 //! ```
 //!
 //! # Algorithm
-//! The bound is divided among sixteen shards, since names are spread evenly. A process that first
-//! keeps something in a shard adds up what is there, and from then on what it keeps itself; above
-//! the bound the files that were not used for longest go, until a quarter of it is free. When one
-//! was used is its time of modification, which is brought up to date once in an hour at most.
+//! The bound is divided among sixteen shards, since names are spread evenly. A process adds up what
+//! is in a shard when it has kept an eighth of its bound there, and for the first time by chance,
+//! as likely as what it keeps is large: many that keep little look as often together. Above the
+//! bound the files that were not used for longest go, until a quarter of it is free. When one was
+//! used is its time of modification, which is brought up to date once in an hour at most.
 //!
 //! # Invariants
 //! A file is whole or does not fit its checksum; after a loss of power there may be some of these,
-//! which are passed over and written again. Several processes together may exceed the bound by what
-//! they keep until each looks again.
+//! which are passed over and written again. Processes that work at the same time may each exceed
+//! the bound by an eighth, until they look again.
 //!
 //! # Concurrency
 //! One lock for each shard, held while it is looked through. Files appear whole, by a rename.
@@ -28,8 +29,8 @@
 use onefold_store::Key;
 use onefold_types::StoreId;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -41,6 +42,8 @@ pub const SHARDS: usize = 16;
 const HEAD_BYTES: usize = 32 + 8;
 /// Of what a shard may hold, the part that one file may take.
 const PART_MAX: u64 = 4;
+/// Of what a shard may hold, the part after which it is looked through again.
+const LOOK_PART: u64 = 8;
 /// How exactly it is known when a file was used.
 const USED_PERIOD: Duration = Duration::from_secs(3600);
 /// What names and checksums are derived for.
@@ -103,7 +106,15 @@ pub(super) struct Shards {
     store: StoreId,
     shard_max_bytes: u64,
     /// What each holds, as far as this process knows; `None` before it has looked.
-    sizes: [Mutex<Option<u64>>; SHARDS],
+    sizes: [Mutex<Option<Size>>; SHARDS],
+}
+
+/// What a shard held when it was looked through, and what this process has kept there since.
+#[derive(Clone, Copy)]
+struct Size {
+    /// Both together.
+    held: u64,
+    added: u64,
 }
 
 impl Shards {
@@ -126,32 +137,48 @@ impl Shards {
         self.path(&extent.name(self.store)).exists()
     }
 
-    /// A part and the size of its object, if it is kept.
-    pub(super) fn read(&self, extent: &Extent<'_>) -> Option<(u64, Vec<u8>)> {
+    /// Fills the buffer with a range, if it is kept. What the buffer holds otherwise is nothing.
+    pub(super) fn read_range(&self, extent: &Extent<'_>, buffer: &mut [u8]) -> bool {
+        self.open(extent, |mut file, head, length| {
+            let is_whole = length == buffer.len() as u64 && file.read_exact(buffer).is_ok();
+            (is_whole && head.fits(buffer)).then_some(())
+        })
+        .is_some()
+    }
+
+    /// A tail and the size of its object, if it is kept.
+    pub(super) fn read_tail(&self, extent: &Extent<'_>) -> Option<(u64, Vec<u8>)> {
+        self.open(extent, |mut file, head, length| {
+            let mut tail = vec![0; usize::try_from(length).ok()?];
+            file.read_exact(&mut tail).ok()?;
+            head.fits(&tail).then_some((head.size, tail))
+        })
+    }
+
+    /// Opens the file of a part; `read` is told how many bytes follow its head.
+    fn open<T>(
+        &self,
+        extent: &Extent<'_>,
+        read: impl FnOnce(&File, &Head, u64) -> Option<T>,
+    ) -> Option<T> {
         let name = extent.name(self.store);
         let mut file = File::open(self.path(&name)).ok()?;
         let found = file.metadata().ok()?;
-        if found.len() > (HEAD_BYTES as u64).saturating_add(extent.length_bytes(u64::MAX)) {
+        let mut head = [0; HEAD_BYTES];
+        file.read_exact(&mut head).ok()?;
+        let (check, size) = head.split_first_chunk::<32>()?;
+        let size = u64::from_le_bytes(size.try_into().ok()?);
+        let length = found.len().checked_sub(HEAD_BYTES as u64)?;
+        if length != extent.length_bytes(size) {
             return None;
         }
-        let mut all = Vec::with_capacity(usize::try_from(found.len()).ok()?);
-        file.read_to_end(&mut all).ok()?;
-        let (check, rest) = all.split_first_chunk::<32>()?;
-        if *check != checksum(&name, rest) {
-            return None;
-        }
-        let (size, bytes) = rest.split_first_chunk::<8>()?;
-        let size = u64::from_le_bytes(*size);
-        if bytes.len() as u64 != extent.length_bytes(size) {
-            return None;
-        }
-        let is_old = found.modified().ok().and_then(|at| at.elapsed().ok());
-        if is_old.is_some_and(|age| age > USED_PERIOD) {
+        let read = read(&file, &Head { name, check: *check, size }, length)?;
+        let age = found.modified().ok().and_then(|at| at.elapsed().ok());
+        if age.is_some_and(|age| age > USED_PERIOD) {
             // It may be somebody else's; then it goes earlier than it could.
             let _ = file.set_modified(SystemTime::now());
         }
-        all.drain(..HEAD_BYTES);
-        Some((size, all))
+        Some(read)
     }
 
     /// Keeps a part, if there is room for it. Whatever fails is passed over.
@@ -167,13 +194,22 @@ impl Shards {
         let Some(directory) = path.parent() else { return };
         let _ = self.write(directory, &path, &name, (size, bytes));
         let Some(slot) = self.sizes.get(self.shard(&name)) else { return };
-        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = match *known {
-            Some(held) => held + file_bytes,
-            None => total(&look_through(directory)),
+        let mut size = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = taken_bytes(file_bytes);
+        let often = self.shard_max_bytes / LOOK_PART;
+        let held = match *size {
+            Some(Size { held, added }) if added + taken <= often => {
+                Size { held: held + taken, added: added + taken }
+            }
+            // Of processes that keep little few need to look.
+            None if draw(&name) % often.max(1) >= taken => return,
+            _ => Size { held: total(&look_through(directory)), added: 0 },
         };
-        let is_full = held > self.shard_max_bytes;
-        *known = Some(if is_full { make_room(directory, self.shard_max_bytes) } else { held });
+        let is_full = held.held > self.shard_max_bytes;
+        *size = Some(match is_full {
+            true => Size { held: make_room(directory, self.shard_max_bytes), added: 0 },
+            false => held,
+        });
     }
 
     fn write(
@@ -185,26 +221,57 @@ impl Shards {
     ) -> io::Result<()> {
         if !directory.is_dir() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-            fs::write(self.directory.join("CACHEDIR.TAG"), TAG)?;
+            // There may be one.
+            let _ = create(&self.directory.join("CACHEDIR.TAG"))
+                .and_then(|mut tag| tag.write_all(TAG.as_bytes()));
         }
-        let mut all = Vec::with_capacity(HEAD_BYTES + bytes.len());
-        all.extend_from_slice(&[0; 32]);
-        all.extend_from_slice(&size.to_le_bytes());
-        all.extend_from_slice(bytes);
-        let (check, rest) = all.split_at_mut(32);
-        check.copy_from_slice(&checksum(name, rest));
         let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
         let draft = path.with_extension(format!("{}-{number}", std::process::id()));
-        fs::write(&draft, &all)
+        let write = || {
+            let mut file = create(&draft)?;
+            file.write_all(&checksum(name, size, bytes))?;
+            file.write_all(&size.to_le_bytes())?;
+            file.write_all(bytes)
+        };
+        write()
             .and_then(|()| fs::rename(&draft, path))
             .inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 }
 
-fn checksum(name: &[u8; 32], rest: &[u8]) -> [u8; 32] {
+/// Makes a file that only its user can read, where there is none, nor a link.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// About what a file of so many bytes takes.
+fn taken_bytes(file_bytes: u64) -> u64 {
+    file_bytes.next_multiple_of(4096)
+}
+
+/// A number by chance, the same for the same part.
+fn draw(name: &[u8; 32]) -> u64 {
+    name.last_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// What stands before the bytes of a part.
+struct Head {
+    name: [u8; 32],
+    check: [u8; 32],
+    size: u64,
+}
+
+impl Head {
+    fn fits(&self, bytes: &[u8]) -> bool {
+        self.check == checksum(&self.name, self.size, bytes)
+    }
+}
+
+fn checksum(name: &[u8; 32], size: u64, bytes: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
     hasher.update(name);
-    hasher.update(rest);
+    hasher.update(&size.to_le_bytes());
+    hasher.update(bytes);
     *hasher.finalize().as_bytes()
 }
 
@@ -221,7 +288,7 @@ fn look_through(directory: &Path) -> Vec<Kept> {
     let files = entries.filter_map(|entry| {
         let found = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         let used = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        Some(Kept { used, path: entry.path(), bytes: found.len() })
+        Some(Kept { used, path: entry.path(), bytes: taken_bytes(found.len()) })
     });
     files.collect()
 }

@@ -62,7 +62,7 @@ async fn answer(
 ) -> Option<Answered<Listed>> {
     let most = bytes_max(&asked);
     let (key, tail_bytes) = match asked {
-        Asked::Names(prefix) => {
+        Asked::Names(prefix) | Asked::ManyNames(prefix, _) => {
             return names(&connection, &root, prefix).await.map(Answered::Names);
         }
         Asked::Object(key) | Asked::Long(key, _) => (key, u64::MAX),

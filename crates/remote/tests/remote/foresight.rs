@@ -202,6 +202,21 @@ fn no_more_is_kept_than_may_be() {
     assert_eq!(two.asked(), before + FORESEEN_MAX + 1, "each was asked for once");
 }
 
+#[test]
+fn where_many_names_are_expected_they_are_asked_for_in_parts_at_once() {
+    let two = Two::new();
+    for number in 0..3000 {
+        two.other.put(&key(&format!("a/{:04x}", number * 21)), b"").unwrap();
+    }
+    for asked in [Asked::ManyNames("a".to_owned(), 3000), names_of("a")] {
+        let before = two.asked();
+        let _foresight = foresee(&two.store, vec![asked]);
+        assert_eq!(two.names().len(), 3000);
+        // Four parts; or a full first answer, and then three.
+        assert_eq!(two.asked(), before + 4);
+    }
+}
+
 /// LONG_FORESEEN_MAX_BYTES: objects whose lengths are known are kept as long as they fit together.
 #[test]
 fn long_objects_are_foreseen_if_their_lengths_are_known() {

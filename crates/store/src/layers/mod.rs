@@ -81,6 +81,16 @@ macro_rules! pass_blobs_on {
             $below.get_tail(key, length_bytes)
         }
 
+        fn peek_range(
+            &self,
+            key: &$crate::Key,
+            offset: u64,
+            buffer: &mut [u8],
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.peek_range(key, offset, buffer)
+        }
+
         fn peek_tail(
             &self,
             key: &$crate::Key,
@@ -88,6 +98,11 @@ macro_rules! pass_blobs_on {
         ) -> ::onefold_types::Result<(u64, Vec<u8>)> {
             let $this = self;
             $below.peek_tail(key, length_bytes)
+        }
+
+        fn distrust(&self, key: &$crate::Key) -> bool {
+            let $this = self;
+            $below.distrust(key)
         }
 
         fn size(&self, key: &$crate::Key) -> ::onefold_types::Result<u64> {

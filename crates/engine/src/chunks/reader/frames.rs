@@ -10,7 +10,8 @@
 
 use super::{ChunkReader, READING_LOCKS};
 use crate::chunks::{Chunk, Location, ReadFrame};
-use crate::container::reader::FrameReader;
+use crate::container::frame::FrameOpener;
+use crate::container::reader::{FrameReader, peeked};
 use onefold_format::container::{ChunkDescriptor, FrameDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Error, Result, limits};
 use std::sync::atomic::Ordering;
@@ -62,6 +63,8 @@ impl ChunkReader {
         held: &[Chunk],
     ) -> Result<Vec<Arc<ReadFrame>>> {
         let (container, section) = (location.container, &location.section);
+        let chunk = section.chunks.get(location.position as usize);
+        let peeks = self.peeks && chunk.is_some_and(|chunk| chunk.level.is_node());
         let mut frames = Vec::with_capacity(numbers.len());
         while let Some(number) = numbers.get(frames.len()) {
             if let Some(frame) = self.kept_frame(container, *number, held) {
@@ -81,7 +84,7 @@ impl ChunkReader {
             }
             let (read, is_first) = (frames.len(), frames.is_empty());
             let numbers = &numbers[frames.len()..frames.len() + together.len()];
-            match self.read_beside(container, numbers, &together, &mut frames) {
+            match self.read_beside(container, numbers, &together, (&mut frames, peeks)) {
                 Ok(()) => {}
                 Err(error) if is_first && together.len() == 1 => return Err(error),
                 // What could be read is enough; whoever goes on from there hears of the rest. A
@@ -118,7 +121,7 @@ impl ChunkReader {
         let frames: Option<Vec<FrameDescriptor>> = numbers.iter().map(descriptor).collect();
         let frames = frames.ok_or_else(|| Error::damaged("a chunk is in no frame"))?;
         let mut read = Vec::with_capacity(frames.len());
-        self.read_beside(container, numbers, &frames, &mut read)?;
+        self.read_beside(container, numbers, &frames, (&mut read, false))?;
         let bytes = frames.last().map_or(0, FrameDescriptor::end)
             - frames.first().map_or(0, |frame| frame.offset);
         Ok((read, usize::try_from(bytes).unwrap_or(usize::MAX)))
@@ -135,26 +138,26 @@ impl ChunkReader {
         container: ContainerId,
         numbers: &[u32],
         frames: &[FrameDescriptor],
-        read: &mut Vec<Arc<ReadFrame>>,
+        (read, peeks): (&mut Vec<Arc<ReadFrame>>, bool),
     ) -> Result<()> {
         self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
         let (first, end) = (frames.first(), frames.last().map_or(0, FrameDescriptor::end));
         let stored_bytes = first.map_or(0, |first| end.saturating_sub(first.offset));
         self.frame_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
-        let reader = FrameReader::new(&self.repository, container)?;
-        self.caches.with_opener(|opener| {
-            reader.read_each(
-                &self.repository,
-                opener,
-                (numbers, frames),
-                |opener, number, plain| {
+        let reader = FrameReader::new(&self.repository, container)?.peeking(peeks);
+        let before = read.len();
+        peeked(self.repository.store(), reader.key(), || {
+            read.truncate(before);
+            self.caches.with_opener(|opener| {
+                let each = |opener: &mut FrameOpener, number: u32, plain: Vec<u8>| {
                     let frame = Arc::new(ReadFrame::new(plain));
                     if let Some(dropped) = self.caches.keep_frame((container, number), &frame) {
                         opener.reuse(dropped);
                     }
                     read.push(frame);
-                },
-            )
+                };
+                reader.read_each(&self.repository, opener, (numbers, frames), each)
+            })
         })
     }
 
@@ -177,7 +180,14 @@ impl ChunkReader {
         }
         let descriptor = section.frames[number as usize];
         let mut read = Vec::with_capacity(1);
-        self.read_beside(container, &[number], &[descriptor], &mut read)?;
+        let peeks = self.peeks && is_of_nodes(section, number);
+        self.read_beside(container, &[number], &[descriptor], (&mut read, peeks))?;
         read.pop().ok_or_else(|| onefold_types::bug!("a frame was read and is not there", number))
     }
+}
+
+/// Whether a frame has nodes in it: what the next command reads as well.
+fn is_of_nodes(section: &MetadataSection, number: u32) -> bool {
+    let chunk = section.chunks.iter().find(|chunk| chunk.frame == number);
+    chunk.is_some_and(|chunk| chunk.level.is_node())
 }

@@ -1,0 +1,78 @@
+//! Sections of the next containers, read beside one that is wanted, in stores that are far away.
+//!
+//! A stream meets its duplicates mostly in the order in which they were stored (FAST'08, section
+//! 4.2), and names of containers rise with time: after one container the next ones are wanted. In a
+//! far store each of them takes as long as the way there and back, so that an increment waited for
+//! one after the other.
+//!
+//! # Invariants
+//! What is read here was read in this session, as rule W5 asks. Of what cannot be read nothing is
+//! said: whoever wants it reads it, and hears why.
+//!
+//! Memory: [`AHEAD_MAX`] sections, of no more than [`CHUNKS_MAX`] chunks together.
+
+use crate::container::reader;
+use crate::repository::Repository;
+use onefold_format::container::MetadataSection;
+use onefold_types::{ContainerId, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Sections that are read at once.
+pub const AHEAD_MAX: usize = 8;
+/// Chunks of sections that are kept; a hundred bytes each, or somewhat more.
+const CHUNKS_MAX: usize = 1 << 14;
+
+/// Sections that were read and not wanted yet.
+#[derive(Default)]
+pub struct SectionsAhead {
+    /// All containers of a store that is far away, rising; none of others.
+    containers: Arc<[ContainerId]>,
+    kept: BTreeMap<ContainerId, Arc<MetadataSection>>,
+}
+
+impl SectionsAhead {
+    /// For a store that has these containers.
+    #[must_use]
+    pub fn of(repository: &Repository, containers: &Arc<[ContainerId]>) -> Self {
+        let is_far = repository.store().puts_at_once() > 1;
+        let containers = if is_far { Arc::clone(containers) } else { Arc::default() };
+        Self { containers, kept: BTreeMap::new() }
+    }
+
+    /// A section that was read already.
+    pub fn take(&mut self, container: ContainerId) -> Option<Arc<MetadataSection>> {
+        self.kept.remove(&container)
+    }
+
+    /// Reads a section, and keeps those of the next containers that are wanted.
+    ///
+    /// Errors: those of the section itself.
+    pub fn read(
+        &mut self,
+        repository: &Repository,
+        container: ContainerId,
+        is_wanted: &dyn Fn(&ContainerId) -> bool,
+    ) -> Result<Arc<MetadataSection>> {
+        let behind = self.containers.partition_point(|id| *id <= container);
+        let next = self.containers.get(behind..).unwrap_or_default();
+        let next: Vec<ContainerId> =
+            next.iter().take(AHEAD_MAX - 1).filter(|id| is_wanted(id)).copied().collect();
+        self.kept.clear();
+        let read = |id: ContainerId| reader::read_section(repository, id).map(Arc::new);
+        std::thread::scope(|scope| {
+            let reading: Vec<_> =
+                next.iter().map(|id| (*id, scope.spawn(move || read(*id)))).collect();
+            let section = read(container);
+            let mut chunks = 0;
+            for (id, reading) in reading {
+                let Ok(Ok(section)) = reading.join() else { continue };
+                chunks += section.chunks.len();
+                if chunks <= CHUNKS_MAX {
+                    self.kept.insert(id, section);
+                }
+            }
+            section
+        })
+    }
+}
