@@ -50,9 +50,9 @@ impl Service {
         }
     }
 
-    /// Whether it pays to list from several names on at once. Servers that stand in for Azure's give
-    /// all names to have them passed over, and our own gives thirty thousand at a time, for each of
-    /// which it looks through the directory.
+    /// Whether it pays to list from several names on at once. Servers that stand in for Azure's
+    /// give all names to have them passed over, and our own gives thirty thousand at a time, for
+    /// each of which it looks through the directory.
     pub(crate) fn lists_in_parts(self) -> bool {
         matches!(self, Self::S3 | Self::Google)
     }

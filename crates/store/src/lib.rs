@@ -123,8 +123,8 @@ pub trait Blobs: Send + Sync {
     /// [`OBJECT_MAX_BYTES`].
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)>;
 
-    /// As [`Blobs::get_range`], for what is likely to be read again by others of this machine: it may
-    /// be answered out of what they have read.
+    /// As [`Blobs::get_range`], for what is likely to be read again by others of this machine: it
+    /// may be answered out of what they have read.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Stores that are elsewhere, of which this machine keeps parts (`onefold_remote::local_cache`).
 //!
-//! Only commands that neither verify what a store holds nor delete anything open it so: what is kept
-//! here says nothing of what is there now.
+//! Only commands that neither verify what a store holds nor delete anything open it so: what is
+//! kept here says nothing of what is there now.
 
 use super::Context;
 use crate::access::Access;

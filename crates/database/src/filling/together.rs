@@ -4,19 +4,19 @@
 //! All that is agreed on is decided in the database, as everything else is there:
 //!
 //! ```text
-//! fillings/<n>/<f>              which generation follows generation n, in its f-th filling, and since
-//!                               when, by whoever came first
+//! fillings/<n>/<f>              which generation follows generation n, in its f-th filling, and
+//!                               since when, by whoever came first
 //! fillings/<n>/<f>/<part>/<k>   who fills a part, in its k-th attempt: 16 random bytes
 //! fillings/<n>/<f>/<part>       that it is filled
 //! ```
 //!
-//! One that has begun more than [`FILLING_AGE_MAX`] ago, by whatever clock, was left by all: what it
-//! has is old, and another one begins.
+//! One that has begun more than [`FILLING_AGE_MAX`] ago, by whatever clock, was left by all: what
+//! it has is old, and another one begins.
 //!
 //! Prefixes are divided into [`PARTS`] equal parts. Each worker takes parts that nobody has taken,
 //! beginning anywhere, and fills them. What others have taken it waits for; if nothing was filled
-//! for [`PATIENCE`], by its own clock, it takes one of these over. Once all are filled, whoever sees
-//! it first goes over to the generation.
+//! for [`PATIENCE`], by its own clock, it takes one of these over. Once all are filled, whoever
+//! sees it first goes over to the generation.
 //!
 //! # Invariants
 //! Adding an entry twice changes nothing, so a worker that was only slow does no harm, and neither

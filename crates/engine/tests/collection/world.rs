@@ -336,30 +336,40 @@ impl World {
         let mut problems = problems.into_inner().unwrap();
         problems.extend(schedule.broken());
         if let Some(network) = network {
-            // What arrives when nobody is left is no test of anybody.
-            let met = network.met();
-            while network.deliver(&store) {}
-            self.count("late requests", met.late);
-            self.count("objects brought back", met.objects_brought_back);
-            self.count("decisions brought back", met.decisions_brought_back);
-            self.count("answers lost", met.answers_lost);
+            self.end_network(&network, &store);
         }
         if let (Some(device), Some(loss), true) = (device, mode.loss, schedule.has_lost_power()) {
             store = device.after_loss(&store, loss);
         }
+        self.count_steps(&schedule, actors.len());
+        Run { store, schedule, saved: saved.into_inner().unwrap(), problems }
+    }
+
+    /// What is still on its way arrives.
+    fn end_network(&self, network: &Network, store: &MemoryStore) {
+        // What arrives when nobody is left is no test of anybody.
+        let met = network.met();
+        while network.deliver(store) {}
+        self.count("late requests", met.late);
+        self.count("objects brought back", met.objects_brought_back);
+        self.count("decisions brought back", met.decisions_brought_back);
+        self.count("answers lost", met.answers_lost);
+    }
+
+    /// Counts what the schedule's actors did.
+    fn count_steps(&self, schedule: &Schedule, actors: usize) {
         let is_ready = |actor: usize, operation: Operation, name: &str| {
-            let is_renewer = actor >= actors.len() && operation == Operation::Put;
+            let is_renewer = actor >= actors && operation == Operation::Put;
             is_renewer && name.starts_with("sessions/")
         };
         self.count("renewals", schedule.count(is_ready) as u64);
-        for number in 0..actors.len() {
+        for number in 0..actors {
             let removes_runs = |actor: usize, operation: Operation, name: &str| {
                 actor == number && operation == Operation::Delete && name.starts_with("index/")
             };
             let what = format!("index runs merged by {number}");
             self.count(&what, schedule.count(removes_runs) as u64);
         }
-        Run { store, schedule, saved: saved.into_inner().unwrap(), problems }
     }
 
     /// Counts what actors did, in all runs together.

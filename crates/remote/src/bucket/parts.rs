@@ -35,8 +35,8 @@ const PARTS_AT_ONCE: usize = 16;
 /// Digits by which names are divided.
 const DIGITS: usize = 4;
 /// What is said of a server that does not keep to the order of names.
-const OUT_OF_ORDER: &str = "the server lists names in no order: such buckets (as Amazon's directory \
-                            buckets) cannot hold a store";
+const OUT_OF_ORDER: &str = "the server lists names in no order: such buckets (as Amazon's \
+                            directory buckets) cannot hold a store";
 /// How many beginnings of names so many digits tell apart.
 const BEGINNINGS: u64 = 1 << (4 * DIGITS);
 
@@ -186,6 +186,10 @@ mod tests {
     use object_store::memory::InMemory;
     use object_store::{ObjectStoreExt as _, PutPayload};
 
+    fn wait_for(work: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work);
+    }
+
     /// So many names that are spread evenly, each with this behind it.
     fn spread(directory: &str, count: u64, behind: &str) -> Vec<String> {
         let step = u64::from(u32::MAX) / count;
@@ -205,39 +209,43 @@ mod tests {
         shown
     }
 
-    #[tokio::test]
-    async fn every_name_is_shown_once() {
-        let containers: Vec<String> =
-            (0..5000).map(|number| format!("d/{:02x}/{number:08x}", number % 256)).collect();
-        let clumped: Vec<String> = (0..3000).map(|number| format!("d/019a{number:08x}")).collect();
-        let lopsided: Vec<String> = spread("d", 2000, "")
-            .into_iter()
-            .chain((0..3000).map(|it| format!("d/ffff{it}")))
-            .collect();
-        let others: Vec<String> = (0..2500).map(|number| format!("d/name {number}")).collect();
-        let mut with_markers = spread("d", 3000, "-a");
-        with_markers.extend(spread("d", 3000, "-a").iter().map(|name| name.replace("-a", "")));
-        let at_boundaries: Vec<String> = (0..BEGINNINGS).map(|it| format!("d/{it:04x}")).collect();
-        for names in [
-            spread("d", PAGE_NAMES as u64, ""),
-            spread("d", PAGE_NAMES as u64 + 1, ""),
-            spread("d", 20_000, "/announced"),
-            containers,
-            clumped,
-            lopsided,
-            others,
-            at_boundaries,
-            with_markers,
-        ] {
-            let mut beside = names.clone();
-            beside.extend(["c".to_owned(), "e".to_owned(), "da/0".to_owned()]);
-            let mut wanted = names;
-            wanted.sort();
-            for expected in [0, PAGE_NAMES, PAGE_NAMES + 1, 20_000, usize::MAX] {
-                let shown = shown(&beside, "d", expected).await;
-                assert_eq!(shown, wanted, "of {:?} and so on", wanted.first());
+    #[test]
+    fn every_name_is_shown_once() {
+        wait_for(async {
+            let containers: Vec<String> =
+                (0..5000).map(|number| format!("d/{:02x}/{number:08x}", number % 256)).collect();
+            let clumped: Vec<String> =
+                (0..3000).map(|number| format!("d/019a{number:08x}")).collect();
+            let lopsided: Vec<String> = spread("d", 2000, "")
+                .into_iter()
+                .chain((0..3000).map(|it| format!("d/ffff{it}")))
+                .collect();
+            let others: Vec<String> = (0..2500).map(|number| format!("d/name {number}")).collect();
+            let mut with_markers = spread("d", 3000, "-a");
+            with_markers.extend(spread("d", 3000, "-a").iter().map(|name| name.replace("-a", "")));
+            let at_boundaries: Vec<String> =
+                (0..BEGINNINGS).map(|it| format!("d/{it:04x}")).collect();
+            for names in [
+                spread("d", PAGE_NAMES as u64, ""),
+                spread("d", PAGE_NAMES as u64 + 1, ""),
+                spread("d", 20_000, "/announced"),
+                containers,
+                clumped,
+                lopsided,
+                others,
+                at_boundaries,
+                with_markers,
+            ] {
+                let mut beside = names.clone();
+                beside.extend(["c".to_owned(), "e".to_owned(), "da/0".to_owned()]);
+                let mut wanted = names;
+                wanted.sort();
+                for expected in [0, PAGE_NAMES, PAGE_NAMES + 1, 20_000, usize::MAX] {
+                    let shown = shown(&beside, "d", expected).await;
+                    assert_eq!(shown, wanted, "of {:?} and so on", wanted.first());
+                }
             }
-        }
+        });
     }
 
     /// A server that begins anywhere and keeps to no order.
@@ -310,19 +318,21 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_server_without_order_is_listed_in_one_piece_or_refused() {
-        let objects = Arc::new(Disorderly(InMemory::new()));
-        for name in spread("d", 3000, "") {
-            objects.put(&ObjectPath::from(name), PutPayload::default()).await.unwrap();
-        }
-        let names = |expected| {
-            let all = super::names(objects.clone(), ObjectPath::from("d"), Some(expected));
-            all.try_collect::<Vec<_>>()
-        };
-        assert_eq!(names(0).await.unwrap().len(), 3000);
-        let refused = names(3000).await.unwrap_err();
-        assert!(refused.to_string().contains("in no order"), "{refused}");
+    #[test]
+    fn a_server_without_order_is_listed_in_one_piece_or_refused() {
+        wait_for(async {
+            let objects = Arc::new(Disorderly(InMemory::new()));
+            for name in spread("d", 3000, "") {
+                objects.put(&ObjectPath::from(name), PutPayload::default()).await.unwrap();
+            }
+            let names = |expected| {
+                let all = super::names(objects.clone(), ObjectPath::from("d"), Some(expected));
+                all.try_collect::<Vec<_>>()
+            };
+            assert_eq!(names(0).await.unwrap().len(), 3000);
+            let refused = names(3000).await.unwrap_err();
+            assert!(refused.to_string().contains("in no order"), "{refused}");
+        });
     }
 
     #[test]
