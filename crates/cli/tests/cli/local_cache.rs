@@ -6,7 +6,7 @@ use crate::support::Sandbox;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A store with two versions of some directories that a server serves, on a machine of its own.
 struct Far {
@@ -112,13 +112,60 @@ fn a_check_sees_what_is_damaged_whatever_was_kept() {
         let mut bytes = fs::read(run.path()).unwrap();
         let last = bytes.len() - 40;
         bytes[last] ^= 1;
-        let mut permissions = run.metadata().unwrap().permissions();
-        #[allow(clippy::permissions_set_readonly_false, reason = "the test owns the file")]
-        permissions.set_readonly(false);
-        fs::set_permissions(run.path(), permissions).unwrap();
-        fs::write(run.path(), bytes).unwrap();
+        replace(&run.path(), &bytes);
     }
     far.run(&["check"], 1);
+}
+
+#[test]
+fn what_was_damaged_when_it_was_read_does_no_harm_once_it_is_mended() {
+    for directory in ["store/index", "store/containers"] {
+        let far = Far::new();
+        let listed = far.run(&["ls", "latest"], 0);
+        let sound: Vec<_> = walk(&far.sandbox.path(directory))
+            .into_iter()
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect();
+        // All of it, so that whatever is read is damaged; and nothing is kept from before.
+        fs::remove_dir_all(far.objects()).unwrap();
+        for (path, bytes) in &sound {
+            let damaged: Vec<u8> = bytes
+                .iter()
+                .enumerate()
+                .map(|(at, byte)| if at > 40 && at + 40 < bytes.len() { byte ^ 1 } else { *byte })
+                .collect();
+            replace(path, &damaged);
+        }
+        let store = far.server.store("store");
+        let failed = run(&far.sandbox, &store, &far.token, &["ls", "latest"]);
+        assert!(directory.ends_with("index") || failed.code != 0, "{}", failed.stdout);
+        for (path, bytes) in &sound {
+            replace(path, bytes);
+        }
+        assert_eq!(far.run(&["ls", "latest"], 0), listed, "{directory}");
+        far.run(&["restore", "latest", "--target", "after"], 0);
+    }
+}
+
+/// Gives a file other bytes: also for whoever has it open.
+fn replace(path: &Path, bytes: &[u8]) {
+    let mut permissions = fs::metadata(path).unwrap().permissions();
+    #[allow(clippy::permissions_set_readonly_false, reason = "the test owns the file")]
+    permissions.set_readonly(false);
+    fs::set_permissions(path, permissions).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// All files below a directory.
+fn walk(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => files.extend(walk(&entry.path())),
+            false => files.push(entry.path()),
+        }
+    }
+    files
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod copying;
 mod delta_bounds;
 mod deltas;
 mod exhausted;
+mod far_store;
 mod faults;
 mod fenced;
 mod giving_up;

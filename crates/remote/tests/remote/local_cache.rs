@@ -196,6 +196,25 @@ fn what_does_not_fit_its_checksum_is_asked_for_again() {
 }
 
 #[test]
+fn what_was_damaged_when_it_was_read_is_asked_for_again_once_somebody_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let peek = |near: &LocalCache<Far>| near.peek_tail(&key("index/a"), 100).unwrap().1;
+    let damaged = with("index/a", &[6; 200]);
+    assert_eq!(peek(&process(&damaged, directory.path(), ROOM_BYTES)), [6; 100]);
+    let sound = with("index/a", &[7; 200]);
+    let near = process(&sound, directory.path(), ROOM_BYTES);
+    assert_eq!(peek(&near), [6; 100], "nobody knows");
+    assert!(near.distrust(&key("index/a")));
+    assert_eq!(peek(&near), [7; 100]);
+    assert!(!near.distrust(&key("index/a")), "it has been asked for again");
+    // And for all others.
+    assert_eq!(peek(&process(&sound, directory.path(), ROOM_BYTES)), [7; 100]);
+    // Where nothing is kept there is nothing to be asked for again.
+    let without = LocalCache::new(sound, directory.path().to_owned(), ROOM_BYTES);
+    assert!(!without.distrust(&key("index/a")));
+}
+
+#[test]
 fn stores_are_told_apart_and_unknown_ones_keep_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let far = with("index/a", &pattern(200));
