@@ -24,7 +24,7 @@
 //! - What is kept is as it is in the store: of an encrypted one nothing can be learnt without its
 //!   keys.
 //! - Nothing rests on a file here. Each has a checksum over its name and bytes, and what does not
-//!   fit it is asked for again ([`shards`]). What fits and does not open was damaged when it was
+//!   fit it is asked for again (`shards.rs`). What fits and does not open was damaged when it was
 //!   read: whoever finds that says so (`distrust`), and it is asked for again and kept anew.
 //!   No command fails because of this directory.
 //! - Whoever verifies a store, or deletes from it, does without: what is kept here says nothing of
