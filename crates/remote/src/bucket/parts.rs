@@ -51,13 +51,16 @@ pub(super) fn names(
     expected: Option<usize>,
 ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
     let prefix = Some(&below).filter(|path| !path.as_ref().is_empty());
-    // Some may not be asked again once they have ended.
-    let all = objects.list(prefix).fuse().boxed();
-    let Some(expected) = expected.filter(|_| prefix.is_some()) else { return all };
-    if expected > PAGE_NAMES {
-        let count = (expected as u64).div_ceil(PART_NAMES).min(PARTS_MAX);
+    let expected = expected.filter(|_| prefix.is_some());
+    if let Some(many) = expected.filter(|expected| *expected > PAGE_NAMES) {
+        let count = (many as u64).div_ceil(PART_NAMES).min(PARTS_MAX);
         let parts = divided(&below, None, 0, count);
         return listed(objects, below, parts);
+    }
+    // Some may not be asked again once they have ended.
+    let all = objects.list(prefix).fuse().boxed();
+    if expected.is_none() {
+        return all;
     }
     let first_and_rest = async move {
         let (first, rest) = first_page(all).await?;
@@ -224,11 +227,11 @@ mod tests {
             let mut with_markers = spread("d", 3000, "-a");
             with_markers.extend(spread("d", 3000, "-a").iter().map(|name| name.replace("-a", "")));
             let at_boundaries: Vec<String> =
-                (0..BEGINNINGS).map(|it| format!("d/{it:04x}")).collect();
+                (0..BEGINNINGS).step_by(16).map(|it| format!("d/{it:04x}")).collect();
             for names in [
                 spread("d", PAGE_NAMES as u64, ""),
                 spread("d", PAGE_NAMES as u64 + 1, ""),
-                spread("d", 20_000, "/announced"),
+                spread("d", 8_000, "/announced"),
                 containers,
                 clumped,
                 lopsided,
@@ -240,11 +243,19 @@ mod tests {
                 beside.extend(["c".to_owned(), "e".to_owned(), "da/0".to_owned()]);
                 let mut wanted = names;
                 wanted.sort();
-                for expected in [0, PAGE_NAMES, PAGE_NAMES + 1, 20_000, usize::MAX] {
+                for expected in [0, PAGE_NAMES, PAGE_NAMES + 1, 5000] {
                     let shown = shown(&beside, "d", expected).await;
                     assert_eq!(shown, wanted, "of {:?} and so on", wanted.first());
                 }
             }
+        });
+    }
+
+    #[test]
+    fn as_many_parts_as_there_may_be_leave_nothing_out() {
+        wait_for(async {
+            let few = spread("d", 100, "");
+            assert_eq!(shown(&few, "d", usize::MAX).await, few);
         });
     }
 
@@ -339,9 +350,11 @@ mod tests {
     fn a_full_answer_tells_how_many_parts_there_are() {
         let below = ObjectPath::from("d");
         let of = |count: u64| {
-            let names: Vec<_> = spread("d", count, "").into_iter().map(ObjectPath::from).collect();
-            let first: Vec<_> = names.iter().take(PAGE_NAMES).collect();
-            parts(&below, &first).len() as u64
+            let step = u64::from(u32::MAX) / count;
+            let names: Vec<_> = (0..PAGE_NAMES as u64)
+                .map(|number| ObjectPath::from(format!("d/{:08x}", number * step)))
+                .collect();
+            parts(&below, &names.iter().collect::<Vec<_>>()).len() as u64
         };
         // With 1,500 names one more answer does, in parts or not.
         assert_eq!(of(1_500), 0);
