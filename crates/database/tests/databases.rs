@@ -1,16 +1,20 @@
 //! Real databases: what they decide is decided once, and what they know is a hint.
 
+use onefold_crypto::Suite;
 use onefold_database::cassandra::CLOCKS_DIFFER_MAX;
 use onefold_database::database::Database;
 use onefold_database::engine::{Cursor, Generation, NEWS_AGE_MAX, NEWS_MAX};
+use onefold_database::filling::together::{FILLING_AGE_MAX, FILLINGS_MAX, fill_with_others};
 use onefold_database::server::{CassandraServer, PASSWORD, PostgresServer};
 use onefold_database::{DatabaseLocation, Settings};
 use onefold_engine::common_index::CommonIndex;
+use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_store::arbiter::INLINE_MAX_BYTES;
 use onefold_store::{
     Arbiter, Arbitrated, Blobs as _, Decisions, Key, MemoryStore, Store, conformance,
 };
-use onefold_types::{ContainerId, ErrorKind, StoreId};
+use onefold_types::environment::Clock;
+use onefold_types::{ContainerId, ErrorKind, Result, StoreId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -193,10 +197,58 @@ fn what_is_new_is_told_to_all(url: &str) {
     assert!(hearer.trouble().is_none());
 }
 
+/// A clock that stands still.
+struct Standing(i64);
+
+impl Clock for Standing {
+    fn now_ns(&self) -> i64 {
+        self.0 * 1_000_000
+    }
+}
+
+const NOW_MS: i64 = 1_800_000_000_000;
+
+/// Fills the index of an empty store together with whoever began it so many milliseconds ago, as
+/// often as that: the generation that it has then.
+fn filled_after(url: &str, begun_ms_ago: &[i64]) -> Result<i32> {
+    let clock = Arc::new(Standing(NOW_MS));
+    let environment = Environment { clock, ..Environment::system() };
+    let options = InitOptions { suite: Suite::None, ..InitOptions::standard().unwrap() };
+    let memory = MemoryPlan::new(96 << 20).unwrap();
+    let store = Arc::new(MemoryStore::new());
+    let repository = Repository::create(store, &options, None, environment, memory).unwrap();
+    let id = repository.store_id();
+    connect(url).register(id, &INCARNATION).unwrap();
+    let database = connect_once(url, id);
+    for (number, ago_ms) in (1..).zip(begun_ms_ago) {
+        let begun = [&7_i32.to_le_bytes()[..], &[9], &(NOW_MS - ago_ms).to_le_bytes()].concat();
+        database.engine().decide(id, &format!("fillings/1/{number}"), &begun).unwrap();
+    }
+    let (job, _) = Job::unattended();
+    let filled = fill_with_others(&repository, &database, Duration::from_millis(10), &job)?;
+    let known = database.engine().known(id).unwrap().unwrap();
+    assert_eq!(known.generation, filled.generation);
+    Ok(filled.generation.number)
+}
+
+/// FILLING_AGE_MAX and FILLINGS_MAX: a filling that is old is begun anew, and not for ever.
+fn old_fillings_are_begun_anew(url: &str) {
+    let age_max = FILLING_AGE_MAX.as_millis() as i64;
+    assert_eq!(filled_after(url, &[age_max]).unwrap(), 7);
+    assert_ne!(filled_after(url, &[age_max + 1]).unwrap(), 7);
+    // A clock that is ahead is no newer.
+    assert_ne!(filled_after(url, &[-age_max - 1]).unwrap(), 7);
+    let old = vec![age_max + 1; FILLINGS_MAX as usize];
+    assert_ne!(filled_after(url, &old[1..]).unwrap(), 7);
+    let refused = filled_after(url, &old).unwrap_err();
+    assert!(refused.to_string().contains("too often"), "{refused}");
+}
+
 #[test]
 fn postgresql_does_what_is_asked() {
     let Some(server) = PostgresServer::start() else { return };
     does_what_is_asked(&server.url());
+    old_fillings_are_begun_anew(&server.url());
     let wrong =
         connect_as(&server.url(), "another one").open(store_id(1), &INCARNATION).unwrap_err();
     assert!(wrong.to_string().contains("password authentication failed"), "{wrong}");

@@ -22,7 +22,7 @@ pub const HELD_CHUNK_NS: u64 = 800;
 pub(crate) const PROBES_MAX: usize = 16;
 const PROBE_BYTES: usize = 4096;
 /// Probing ends when it has taken so long.
-const PROBING_MAX: Duration = Duration::from_millis(100);
+pub const PROBING_MAX: Duration = Duration::from_millis(100);
 /// Words of a table larger than the caches near a processor.
 const TABLE_WORDS: usize = 1 << 20;
 const TABLE_READS: u64 = 1 << 13;

@@ -46,7 +46,7 @@ use uncopied::Uncopied;
 use zeroize::Zeroizing;
 
 /// What was foreseen before a password was asked for so long is not believed any more.
-const ASKING_MAX: Duration = Duration::from_secs(2);
+pub const ASKING_MAX: Duration = Duration::from_secs(2);
 const NO_ENCRYPTION: &str = "none";
 const AES_256_GCM: &str = "aes-256-gcm";
 

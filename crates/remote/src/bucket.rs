@@ -37,6 +37,7 @@ mod upload;
 mod waiting;
 
 pub use claiming::PREFIX_PARTS_MAX;
+pub use parts::{PART_NAMES, PARTS_MAX};
 pub use upload::PART_BYTES;
 
 use crate::conditional::{self, Proof};

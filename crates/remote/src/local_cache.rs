@@ -35,7 +35,7 @@
 
 mod shards;
 
-pub use shards::SHARDS;
+pub use shards::{PART_MAX, SHARDS};
 
 use onefold_format::layout;
 use onefold_store::{Asked, Blobs, DecidedBy, Decisions, Key, Listed, Store};
@@ -150,9 +150,12 @@ impl<S: Store> Blobs for LocalCache<S> {
     }
 
     fn distrust(&self, key: &Key) -> bool {
-        let is_new = self.kept.get().is_some()
-            && self.distrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
-        self.store.distrust(key) || is_new
+        // Also the second time: several may have read what was kept before the first one said so.
+        let keeps = self.kept.get().is_some();
+        if keeps {
+            self.distrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        }
+        self.store.distrust(key) || keeps
     }
 
     fn size(&self, key: &Key) -> Result<u64> {

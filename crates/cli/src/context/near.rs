@@ -27,8 +27,7 @@ impl Context {
     }
 
     /// Where this machine keeps parts of stores that are elsewhere, and how much of them.
-    #[must_use]
-    pub fn local_cache(&self) -> Option<(PathBuf, u64)> {
+    fn local_cache(&self) -> Option<(PathBuf, u64)> {
         let most = self.options.cache_size.or(self.profile.cache_size);
         let most = most.map_or(CACHE_DEFAULT_BYTES, |size| size.0);
         let directory = machine_notes::directory().filter(|_| self.is_far && most > 0)?;

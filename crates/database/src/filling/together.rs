@@ -37,7 +37,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// A filling that began longer ago was left by all.
 pub const FILLING_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// So often a generation is begun to be filled.
-const FILLINGS_MAX: u32 = 1000;
+pub const FILLINGS_MAX: u32 = 1000;
 /// How often is looked for news.
 const LOOK: Duration = Duration::from_millis(500);
 /// What says that a part is filled.

@@ -9,7 +9,8 @@
 //! What is read here was read in this session, as rule W5 asks. Of what cannot be read nothing is
 //! said: whoever wants it reads it, and hears why.
 //!
-//! Memory: [`AHEAD_MAX`] sections, of no more than [`CHUNKS_MAX`] chunks together.
+//! Memory: [`AHEAD_MAX`] sections that are not long (64 KiB): some megabytes, also while they are
+//! read. Long ones are read when they are wanted.
 
 use crate::container::reader;
 use crate::repository::Repository;
@@ -20,8 +21,6 @@ use std::sync::Arc;
 
 /// Sections that are read at once.
 pub const AHEAD_MAX: usize = 8;
-/// Chunks of sections that are kept; a hundred bytes each, or somewhat more.
-const CHUNKS_MAX: usize = 1 << 14;
 
 /// Sections that were read and not wanted yet.
 #[derive(Default)]
@@ -59,20 +58,16 @@ impl SectionsAhead {
         let next: Vec<ContainerId> =
             next.iter().take(AHEAD_MAX - 1).filter(|id| is_wanted(id)).copied().collect();
         self.kept.clear();
-        let read = |id: ContainerId| reader::read_section(repository, id).map(Arc::new);
         std::thread::scope(|scope| {
-            let reading: Vec<_> =
-                next.iter().map(|id| (*id, scope.spawn(move || read(*id)))).collect();
-            let section = read(container);
-            let mut chunks = 0;
+            let read = |id: ContainerId| move || reader::read_short_section(repository, id);
+            let reading: Vec<_> = next.iter().map(|id| (*id, scope.spawn(read(*id)))).collect();
+            let section = reader::read_section(repository, container);
             for (id, reading) in reading {
-                let Ok(Ok(section)) = reading.join() else { continue };
-                chunks += section.chunks.len();
-                if chunks <= CHUNKS_MAX {
-                    self.kept.insert(id, section);
+                if let Ok(Ok(section)) = reading.join() {
+                    self.kept.insert(id, Arc::new(section));
                 }
             }
-            section
+            section.map(Arc::new)
         })
     }
 }

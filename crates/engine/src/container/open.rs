@@ -37,9 +37,9 @@ const PAYLOADS_MAX: usize = 1 << 18;
 /// Frames of one container that may be in the pool at once.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
 /// As many where sealing mostly waits for a far store, of containers that are not too long for it.
-const FRAMES_WAITING_MAX: usize = 16;
+pub const FRAMES_WAITING_MAX: usize = 16;
 /// The longest of these.
-const WAITING_TARGET_MAX_BYTES: usize = 64 * limits::MIB;
+pub const WAITING_TARGET_MAX_BYTES: usize = 64 * limits::MIB;
 
 /// What a container has at most: what is in the pool when the target is reached comes on top.
 const fn object_bytes(target_bytes: usize, frames_in_flight: usize) -> usize {

@@ -26,6 +26,18 @@ pub fn read_section(repository: &Repository, id: ContainerId) -> Result<Metadata
     read_section_told(repository, id).map(|opened| opened.section)
 }
 
+/// The same of a section that is not long, as most are: one request, and little memory.
+///
+/// Errors: `LimitExceeded` if it is; otherwise as for [`read_section`].
+pub fn read_short_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
+    let read = |key: &Key, length: usize| match length > TAIL_GUESS_BYTES {
+        true => Err(Error::new(ErrorKind::LimitExceeded, "a metadata section is long")),
+        false => repository.store().get_tail(key, length),
+    };
+    let (_, mut sealed) = tail_by(read, id)?;
+    open_section(repository, id, &mut sealed)
+}
+
 /// The same for whoever does not ask whether the container exists: its section may have been read
 /// before, and it may be gone since.
 ///

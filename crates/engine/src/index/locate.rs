@@ -179,7 +179,7 @@ fn read_wanted(
     reads: &mut u64,
 ) -> Result<()> {
     let mut reader =
-        PageReader { run, sealed: Vec::new(), first: 0, page: None, entries: Vec::new() };
+        PageReader { run, sealed: Vec::new(), read: 0..0, page: None, entries: Vec::new() };
     let mut rest = wanted;
     while let Some(first) = rest.first() {
         let start = first.pages.start;
@@ -208,9 +208,9 @@ fn read_wanted(
 /// Pages read with one request, of which those that are wanted are opened, in rising order.
 struct PageReader<'a> {
     run: &'a Run,
-    /// What was read, from this page on.
+    /// What was read, and of which pages.
     sealed: Vec<u8>,
-    first: usize,
+    read: Range<usize>,
     page: Option<usize>,
     entries: Vec<Entry>,
 }
@@ -218,8 +218,22 @@ struct PageReader<'a> {
 impl PageReader<'_> {
     fn read(&mut self, repository: &Repository, pages: Range<usize>) -> Result<()> {
         self.page = None;
-        self.first = pages.start;
+        self.read = pages.clone();
         self.run.peek_pages(repository, pages, &mut self.sealed)
+    }
+
+    /// Opens a page that was read.
+    fn open(&mut self, page: usize) -> Result<()> {
+        let end = self.run.span_bytes(&(self.read.start..page + 1));
+        let start = end.checked_sub(PAGE_STORED_BYTES);
+        let sealed = start.and_then(|start| self.sealed.get(start..end));
+        let unread = || bug!("a page is asked for that was not read", page, self.read.start);
+        let mut sealed = sealed.ok_or_else(unread)?.to_vec();
+        self.entries.clear();
+        self.page = None;
+        self.run.open_page(page, &mut sealed, &mut self.entries)?;
+        self.page = Some(page);
+        Ok(())
     }
 
     fn find(
@@ -229,28 +243,17 @@ impl PageReader<'_> {
         found: &mut Vec<ContainerId>,
     ) -> Result<()> {
         if self.page != Some(page) {
-            let end = self.run.span_bytes(&(self.first..page + 1));
-            let start = end.checked_sub(PAGE_STORED_BYTES);
-            let sealed = start.and_then(|start| self.sealed.get(start..end));
-            let unread = || bug!("a page is asked for that was not read", page, self.first);
-            let sealed = sealed.ok_or_else(unread)?;
-            self.entries.clear();
-            self.page = None;
-            let run = self.run;
-            let mut sealed = sealed.to_vec();
-            match run.open_page(page, &mut sealed, &mut self.entries) {
-                // It may have been kept from a time when it was damaged.
+            match self.open(page) {
+                // It may have been kept from a time when it was damaged: all that was read with it.
                 Err(error)
                     if error.kind() == ErrorKind::Damaged
-                        && repository.store().distrust(run.key()) =>
+                        && repository.store().distrust(self.run.key()) =>
                 {
-                    self.entries.clear();
-                    run.peek_pages(repository, page..page + 1, &mut sealed)?;
-                    run.open_page(page, &mut sealed, &mut self.entries)?;
+                    self.read(repository, self.read.clone())?;
+                    self.open(page)?;
                 }
                 opened => opened?,
             }
-            self.page = Some(page);
         }
         let start = self.entries.partition_point(|entry| entry.prefix < prefix);
         let instances = self.entries.iter().skip(start);

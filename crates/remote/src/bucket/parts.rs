@@ -27,9 +27,9 @@ use std::sync::Arc;
 /// Names of one answer of a server, at most.
 pub(super) const PAGE_NAMES: usize = 1000;
 /// Names that a part is to have: a few less than fit into one answer, as chance has it.
-const PART_NAMES: u64 = 850;
+pub const PART_NAMES: u64 = 850;
 /// Parts of a listing; larger ones take more than one answer.
-const PARTS_MAX: u64 = 256;
+pub const PARTS_MAX: u64 = 256;
 /// Parts that are asked for at once.
 const PARTS_AT_ONCE: usize = 16;
 /// Digits by which names are divided.

@@ -41,7 +41,7 @@ pub const SHARDS: usize = 16;
 /// What stands in a file before its bytes.
 const HEAD_BYTES: usize = 32 + 8;
 /// Of what a shard may hold, the part that one file may take.
-const PART_MAX: u64 = 4;
+pub const PART_MAX: u64 = 4;
 /// Of what a shard may hold, the part after which it is looked through again.
 const LOOK_PART: u64 = 8;
 /// How exactly it is known when a file was used.

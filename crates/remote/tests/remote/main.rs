@@ -9,6 +9,7 @@ mod faulty;
 mod foresight;
 mod gateway;
 mod local_cache;
+mod long_listings;
 mod memory;
 mod read_ahead;
 mod sftp;
