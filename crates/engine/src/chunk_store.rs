@@ -50,7 +50,7 @@ mod known_containers;
 pub mod prefix_hasher;
 pub mod presence;
 pub mod read_set;
-mod sections_ahead;
+pub mod sections_ahead;
 mod shared;
 pub mod store_port;
 pub mod stream_writer;
@@ -237,10 +237,13 @@ impl ChunkStore {
         self.bases.makes_deltas()
     }
 
-    /// Says which containers there are: of a store that is far away several sections are read at
-    /// once.
-    pub fn expect_containers(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
-        self.lock().port.ahead = SectionsAhead::of(repository, containers);
+    /// Says which containers were seen to exist after the session was ready (W5): of these a
+    /// section that this machine has kept counts, and where the store is far away several are read
+    /// at once.
+    pub fn has_seen(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
+        let mut shared = self.lock();
+        shared.port.ahead = SectionsAhead::of(repository, containers);
+        shared.port.bases.has_seen(containers);
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.

@@ -14,13 +14,19 @@
 //! | a tail (`peek_tail`) | an index run | [`INDEX_RANGE_MAX_BYTES`]: its table |
 //! | a tail (`peek_tail`) | a container | `METADATA_SECTION_MAX_BYTES`: its metadata section |
 //!
-//! What restores and backups read of data is not: it is seldom read twice, and a file for each
+//! And what is written from here, for whoever peeks or glances (`glance_range`): containers as a
+//! whole, and index runs of at most [`RUN_MAX_BYTES`]. The next backup of the same machine reads
+//! their tables and sections, and makes its differences against their chunks. A process keeps no more of these than the
+//! [`WRITTEN_PART`]th part of the bound, so that a long first backup leaves room for the rest.
+//!
+//! What restores and backups read of data is not kept: it is seldom read twice, and a file for each
 //! frame would cost more than asking for it.
 //!
 //! # Invariants
 //! - Whatever proves that an object exists is asked for where it is; here only what proves nothing
 //!   is answered. So a container that was deleted may still seem to have its section: whoever then
 //!   reads its frames finds out, as beside any collection.
+//! - What is kept of what was written is kept once it is in the store.
 //! - What is kept is as it is in the store: of an encrypted one nothing can be learnt without its
 //!   keys.
 //! - Nothing rests on a file here. Each has a checksum over its name and bytes, and what does not
@@ -35,21 +41,27 @@
 
 mod shards;
 
-pub use shards::{PART_MAX, SHARDS};
+pub use shards::{BLOCK_BYTES, PART_MAX, SHARDS};
 
 use onefold_format::layout;
 use onefold_store::{Asked, Blobs, DecidedBy, Decisions, Key, Listed, Store};
 use onefold_types::limits::METADATA_SECTION_MAX_BYTES;
 use onefold_types::{Result, StoreId};
-use shards::{Extent, Shards};
+use shards::{Extent, Shards, Whole};
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Longer ranges of index runs are not kept.
 pub const INDEX_RANGE_MAX_BYTES: usize = 16 << 20;
 /// Longer ranges of containers are not kept.
 pub const FRAMES_MAX_BYTES: usize = 256 << 10;
+
+/// Longer index runs that are written are not kept.
+pub const RUN_MAX_BYTES: usize = 2 << 20;
+/// Of the bound, the part that what one process has written may take.
+pub const WRITTEN_PART: u64 = 2;
 
 /// A store of which this machine keeps something; see the module.
 pub struct LocalCache<S> {
@@ -60,13 +72,16 @@ pub struct LocalCache<S> {
     kept: OnceLock<Shards>,
     /// Objects of which something did not open: of these only what is read from now on counts.
     distrusted: Mutex<HashSet<Key>>,
+    /// Bytes of what this process has written and kept.
+    written_bytes: AtomicU64,
 }
 
 impl<S: Store> LocalCache<S> {
     /// Keeps at most about so many bytes in files below this directory, of all stores together.
     pub fn new(store: S, directory: PathBuf, size_max_bytes: u64) -> Self {
         let (kept, distrusted) = (OnceLock::new(), Mutex::default());
-        Self { store, directory, size_max_bytes, kept, distrusted }
+        let written_bytes = AtomicU64::new(0);
+        Self { store, directory, size_max_bytes, kept, distrusted, written_bytes }
     }
 
     /// Where this part is kept, if such parts are.
@@ -81,6 +96,32 @@ impl<S: Store> LocalCache<S> {
         self.kept.get().filter(|_| (1..=length_max).contains(&extent.wanted_bytes()))
     }
 
+    /// Where an object would be kept as a whole.
+    fn kept_whole(&self, key: &Key) -> Option<&Shards> {
+        let (directory, _) = key.as_str().split_once('/')?;
+        let is_kept = matches!(directory, layout::INDEX | layout::CONTAINERS);
+        self.kept.get().filter(|_| is_kept)
+    }
+
+    /// What `read` makes of an object that was written from here, and is trusted.
+    fn of_whole<T>(&self, key: &Key, read: impl FnOnce(&Whole<'_>) -> Option<T>) -> Option<T> {
+        let kept = self.kept_whole(key).filter(|_| !self.is_distrusted(key))?;
+        kept.read_whole(key, read)
+    }
+
+    /// Keeps what was written.
+    fn keep_written(&self, key: &Key, bytes: &[u8]) {
+        let Some(kept) = self.kept_whole(key) else { return };
+        let is_too_long = key.as_str().starts_with(layout::INDEX) && bytes.len() > RUN_MAX_BYTES;
+        let length = bytes.len() as u64;
+        let before = self.written_bytes.fetch_add(length, Ordering::Relaxed);
+        if is_too_long || before + length > self.size_max_bytes / WRITTEN_PART {
+            self.written_bytes.fetch_sub(length, Ordering::Relaxed);
+            return;
+        }
+        kept.keep_whole(key, bytes);
+    }
+
     fn is_distrusted(&self, key: &Key) -> bool {
         self.distrusted.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
@@ -90,7 +131,8 @@ impl<S: Store> LocalCache<S> {
             // An index run is only ever peeked at.
             Asked::Tail(key, length_bytes) if key.as_str().starts_with(layout::INDEX) => {
                 let extent = Extent::Tail { key, length_bytes: *length_bytes };
-                self.kept_for(&extent).is_some_and(|kept| kept.holds(&extent))
+                self.kept_for(&extent)
+                    .is_some_and(|kept| kept.holds(&extent) || kept.holds(&Extent::Whole { key }))
             }
             _ => false,
         }
@@ -99,7 +141,9 @@ impl<S: Store> LocalCache<S> {
 
 impl<S: Store> Blobs for LocalCache<S> {
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        self.store.put(key, bytes)
+        self.store.put(key, bytes)?;
+        self.keep_written(key, bytes);
+        Ok(())
     }
 
     fn put_pieces(
@@ -107,7 +151,20 @@ impl<S: Store> Blobs for LocalCache<S> {
         key: &Key,
         next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
-        self.store.put_pieces(key, next)
+        // Only index runs are made in pieces.
+        let mut written = self.kept_whole(key).map(|_| Vec::new());
+        self.store.put_pieces(key, &mut |piece| {
+            let more = next(piece)?;
+            let grown = written.take_if(|bytes| bytes.len() + piece.len() > RUN_MAX_BYTES);
+            if let (None, Some(bytes)) = (grown, &mut written) {
+                bytes.extend_from_slice(piece);
+            }
+            Ok(more)
+        })?;
+        if let Some(bytes) = written {
+            self.keep_written(key, &bytes);
+        }
+        Ok(())
     }
 
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
@@ -118,12 +175,21 @@ impl<S: Store> Blobs for LocalCache<S> {
         self.store.get_range(key, offset, buffer)
     }
 
+    fn glance_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match self.of_whole(key, |whole| whole.read(offset, buffer)) {
+            Some(()) => Ok(()),
+            None => self.store.glance_range(key, offset, buffer),
+        }
+    }
+
     fn peek_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let extent = Extent::Range { key, offset, length_bytes: buffer.len() };
         let Some(kept) = self.kept_for(&extent) else {
             return self.store.peek_range(key, offset, buffer);
         };
-        if !self.is_distrusted(key) && kept.read_range(&extent, buffer) {
+        if !self.is_distrusted(key) && kept.read_range(&extent, buffer)
+            || self.of_whole(key, |whole| whole.read(offset, buffer)).is_some()
+        {
             return Ok(());
         }
         self.store.peek_range(key, offset, buffer)?;
@@ -141,7 +207,8 @@ impl<S: Store> Blobs for LocalCache<S> {
             return self.store.peek_tail(key, length_bytes);
         };
         let known = if self.is_distrusted(key) { None } else { kept.read_tail(&extent) };
-        if let Some(found) = known {
+        if let Some(found) = known.or_else(|| self.of_whole(key, |whole| whole.tail(length_bytes)))
+        {
             return Ok(found);
         }
         let (size, tail) = self.store.peek_tail(key, length_bytes)?;
@@ -152,7 +219,8 @@ impl<S: Store> Blobs for LocalCache<S> {
     fn distrust(&self, key: &Key) -> bool {
         // Also the second time: several may have read what was kept before the first one said so.
         let keeps = self.kept.get().is_some();
-        if keeps {
+        if let Some(kept) = self.kept.get() {
+            kept.drop_whole(key);
             self.distrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
         }
         self.store.distrust(key) || keeps
@@ -171,7 +239,11 @@ impl<S: Store> Blobs for LocalCache<S> {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        self.store.delete(key)
+        self.store.delete(key)?;
+        if let Some(kept) = self.kept_whole(key) {
+            kept.drop_whole(key);
+        }
+        Ok(())
     }
 
     fn settle(&self, prefix: &str) -> Result<()> {

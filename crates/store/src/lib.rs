@@ -27,7 +27,7 @@
 //!   a caller that relies on anything else it saw calls [`Blobs::settle`] first.
 //! - `get`, `get_tail`, `size` and `list` prove that an object exists at that moment.
 //!   [`Blobs::get_range`] does not: it may read on from an object deleted meanwhile. Nor do
-//!   [`Blobs::peek_range`] and [`Blobs::peek_tail`].
+//!   [`Blobs::peek_range`], [`Blobs::glance_range`] and [`Blobs::peek_tail`].
 //!
 //! Concurrency: every method may be called from any number of threads at once. No lock is held
 //! while a caller's closure runs, so `each` may call the store again.
@@ -133,7 +133,17 @@ pub trait Blobs: Send + Sync {
         self.get_range(key, offset, buffer)
     }
 
-    /// As [`Blobs::get_tail`], in the same way: so it proves nothing.
+    /// As [`Blobs::get_range`], for what is not worth being kept by whoever reads it: it may be
+    /// answered out of what somebody of this machine has written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::get_range`].
+    fn glance_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.get_range(key, offset, buffer)
+    }
+
+    /// As [`Blobs::get_tail`], in the same way as [`Blobs::peek_range`]: so it proves nothing.
     ///
     /// # Errors
     ///

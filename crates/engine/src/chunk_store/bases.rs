@@ -87,6 +87,8 @@ pub struct Bases {
     index: Arc<dyn ChunkIndex>,
     /// `None`: no deltas are made.
     depth_max: Option<u8>,
+    /// Containers that were seen to exist in this session, rising.
+    seen: OnceLock<Arc<[ContainerId]>>,
     /// Opened when the first delta is met or made.
     reader: OnceLock<ChunkReader>,
     /// Looking for a base took too long: no more are looked for.
@@ -149,6 +151,7 @@ impl Bases {
             repository: Arc::clone(repository),
             index: Arc::clone(index),
             depth_max,
+            seen: OnceLock::new(),
             reader: OnceLock::new(),
             is_late: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -173,7 +176,15 @@ impl Bases {
     }
 
     fn reader(&self) -> &ChunkReader {
-        self.reader.get_or_init(|| ChunkReader::of_session(&self.repository, &self.index))
+        self.reader.get_or_init(|| {
+            let seen = self.seen.get().cloned().unwrap_or_default();
+            ChunkReader::of_session(&self.repository, &self.index, seen)
+        })
+    }
+
+    /// Says which containers were seen to exist in this session, before the first base is read.
+    pub fn has_seen(&self, containers: &Arc<[ContainerId]>) {
+        self.seen.get_or_init(|| Arc::clone(containers));
     }
 
     /// A container's section, if the session has read it for bases and has it still.

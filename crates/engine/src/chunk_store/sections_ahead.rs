@@ -1,4 +1,5 @@
-//! Sections of the next containers, read beside one that is wanted, in stores that are far away.
+//! Sections of containers that a stream meets; in stores that are far away those of the next
+//! containers are read beside one that is wanted.
 //!
 //! A stream meets its duplicates mostly in the order in which they were stored (FAST'08, section
 //! 4.2), and names of containers rise with time: after one container the next ones are wanted. In a
@@ -6,8 +7,10 @@
 //! one after the other.
 //!
 //! # Invariants
-//! What is read here was read in this session, as rule W5 asks. Of what cannot be read nothing is
-//! said: whoever wants it reads it, and hears why.
+//! A container counts only if it was seen to exist in this session, as rule W5 asks: it was listed
+//! when the session was ready, and then its section may be one that this machine has kept; or its
+//! section is read from the container itself. Of what cannot be read ahead nothing is said: whoever
+//! wants it reads it, and hears why.
 //!
 //! Memory: [`AHEAD_MAX`] sections that are not long (64 KiB): some megabytes, also while they are
 //! read. Long ones are read when they are wanted.
@@ -25,18 +28,18 @@ pub const AHEAD_MAX: usize = 8;
 /// Sections that were read and not wanted yet.
 #[derive(Default)]
 pub struct SectionsAhead {
-    /// All containers of a store that is far away, rising; none of others.
-    containers: Arc<[ContainerId]>,
+    /// All containers that were seen in this session, rising.
+    seen: Arc<[ContainerId]>,
+    is_far: bool,
     kept: BTreeMap<ContainerId, Arc<MetadataSection>>,
 }
 
 impl SectionsAhead {
-    /// For a store that has these containers.
+    /// For a store in which these containers were seen, in this session.
     #[must_use]
-    pub fn of(repository: &Repository, containers: &Arc<[ContainerId]>) -> Self {
+    pub fn of(repository: &Repository, seen: &Arc<[ContainerId]>) -> Self {
         let is_far = repository.store().puts_at_once() > 1;
-        let containers = if is_far { Arc::clone(containers) } else { Arc::default() };
-        Self { containers, kept: BTreeMap::new() }
+        Self { seen: Arc::clone(seen), is_far, kept: BTreeMap::new() }
     }
 
     /// A section that was read already.
@@ -53,15 +56,20 @@ impl SectionsAhead {
         container: ContainerId,
         is_wanted: &dyn Fn(&ContainerId) -> bool,
     ) -> Result<Arc<MetadataSection>> {
-        let behind = self.containers.partition_point(|id| *id <= container);
-        let next = self.containers.get(behind..).unwrap_or_default();
+        let behind = self.seen.partition_point(|id| *id <= container);
+        let is_seen = self.seen.get(..behind).and_then(<[_]>::last) == Some(&container);
+        let wanted = if is_seen { reader::peek_section } else { reader::read_section };
+        if !self.is_far {
+            return wanted(repository, container).map(Arc::new);
+        }
+        let next = self.seen.get(behind..).unwrap_or_default();
         let next: Vec<ContainerId> =
             next.iter().take(AHEAD_MAX - 1).filter(|id| is_wanted(id)).copied().collect();
         self.kept.clear();
         std::thread::scope(|scope| {
-            let read = |id: ContainerId| move || reader::read_short_section(repository, id);
+            let read = |id: ContainerId| move || reader::peek_short_section(repository, id);
             let reading: Vec<_> = next.iter().map(|id| (*id, scope.spawn(read(*id)))).collect();
-            let section = reader::read_section(repository, container);
+            let section = wanted(repository, container);
             for (id, reading) in reading {
                 if let Ok(Ok(section)) = reading.join() {
                     self.kept.insert(id, Arc::new(section));

@@ -21,7 +21,7 @@ mod frames;
 use super::caches::ChunkCaches;
 use super::{Chunk, Location, ReadFrame};
 use crate::container::frame::{CodedFrame, FrameChunk};
-use crate::container::reader::{self, FrameReader};
+use crate::container::reader::{self, FrameReader, ReadAs};
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
@@ -51,8 +51,8 @@ pub struct ChunkReader {
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
     caches: Arc<ChunkCaches>,
-    /// Whether what was read before counts, though the container may be gone.
-    peeks: bool,
+    /// Of which containers what was read before counts.
+    peeks_at: PeeksAt,
     passed_over: Mutex<PassedOver>,
     /// Whether anything ever was: as long as not, nobody has to ask.
     has_passed_over: AtomicBool,
@@ -62,6 +62,15 @@ pub struct ChunkReader {
     index_pages: AtomicU64,
     /// Held by whoever reads a frame of one of as many classes.
     reading: [Mutex<()>; READING_LOCKS],
+}
+
+/// Of which containers what somebody of this machine has read before counts.
+enum PeeksAt {
+    None,
+    /// Of all, though they may be gone.
+    All,
+    /// Of these, rising: they are known to be there.
+    Seen(Arc<[ContainerId]>),
 }
 
 /// So many frames can be read at once, unless they happen to be of the same class.
@@ -110,7 +119,7 @@ impl ChunkReader {
     pub fn open(repository: &Arc<Repository>) -> Result<Self> {
         let caches = ChunkCaches::shared(repository)?;
         let reader = Self::over(repository, FingerprintIndex::shared(repository)?, caches);
-        Ok(Self { peeks: true, ..reader })
+        Ok(Self { peeks_at: PeeksAt::All, ..reader })
     }
 
     /// A reader that shares no cache: for walks over all that is live.
@@ -133,10 +142,16 @@ impl ChunkReader {
     }
 
     /// A reader for the bases of a session's deltas: what was read before the session says nothing
-    /// of what is there now.
+    /// of what is there now, but of the containers that it has seen, rising.
     #[must_use]
-    pub fn of_session(repository: &Arc<Repository>, index: &Arc<dyn ChunkIndex>) -> Self {
-        Self::over(repository, Arc::clone(index), ChunkCaches::of_bases(repository))
+    pub fn of_session(
+        repository: &Arc<Repository>,
+        index: &Arc<dyn ChunkIndex>,
+        seen: Arc<[ContainerId]>,
+    ) -> Self {
+        let caches = ChunkCaches::of_bases(repository);
+        let reader = Self::over(repository, Arc::clone(index), caches);
+        Self { peeks_at: PeeksAt::Seen(seen), ..reader }
     }
 
     /// A reader over an index of whatever kind.
@@ -154,7 +169,7 @@ impl ChunkReader {
             repository: Arc::clone(repository),
             index,
             caches,
-            peeks: false,
+            peeks_at: PeeksAt::None,
             passed_over: Mutex::default(),
             has_passed_over: AtomicBool::new(false),
             sections: AtomicU64::new(0),
@@ -162,6 +177,15 @@ impl ChunkReader {
             frame_bytes: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
             reading: [const { Mutex::new(()) }; READING_LOCKS],
+        }
+    }
+
+    /// How frames are read, of nodes or of data.
+    fn read_as(&self, is_of_nodes: bool) -> ReadAs {
+        match self.peeks_at {
+            PeeksAt::None => ReadAs::Stored,
+            PeeksAt::All if is_of_nodes => ReadAs::Peek,
+            PeeksAt::All | PeeksAt::Seen(_) => ReadAs::Glance,
         }
     }
 
@@ -368,7 +392,12 @@ impl ChunkReader {
             return Ok(Some(section));
         }
         self.sections.fetch_add(1, Ordering::Relaxed);
-        let read = if self.peeks { reader::peek_section } else { reader::read_section };
+        let peeks = match &self.peeks_at {
+            PeeksAt::None => false,
+            PeeksAt::All => true,
+            PeeksAt::Seen(seen) => seen.binary_search(&container).is_ok(),
+        };
+        let read = if peeks { reader::peek_section } else { reader::read_section };
         match read(&self.repository, container) {
             Ok(section) => {
                 let section = Arc::new(section);

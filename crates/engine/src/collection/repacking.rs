@@ -121,7 +121,7 @@ impl Repacking {
             reversal_bytes: third_bytes,
         };
         let bases = PackedBases {
-            reader: ChunkReader::of_session(repository, &index),
+            reader: ChunkReader::of_session(repository, &index, Arc::default()),
             state: Mutex::new(state),
             deltas: AtomicU64::new(0),
             _lease: lease,

@@ -26,13 +26,14 @@ pub fn read_section(repository: &Repository, id: ContainerId) -> Result<Metadata
     read_section_told(repository, id).map(|opened| opened.section)
 }
 
-/// The same of a section that is not long, as most are: one request, and little memory.
+/// The same of a section that is not long, as most are, and of a container that is known to exist:
+/// at most one request, and little memory.
 ///
 /// Errors: `LimitExceeded` if it is; otherwise as for [`read_section`].
-pub fn read_short_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
+pub fn peek_short_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
     let read = |key: &Key, length: usize| match length > TAIL_GUESS_BYTES {
         true => Err(Error::new(ErrorKind::LimitExceeded, "a metadata section is long")),
-        false => repository.store().get_tail(key, length),
+        false => repository.store().peek_tail(key, length),
     };
     let (_, mut sealed) = tail_by(read, id)?;
     open_section(repository, id, &mut sealed)
@@ -131,13 +132,24 @@ pub fn open_section_told(
     Ok(OpenedSection { section, is_of_older_keys })
 }
 
+/// How frames are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadAs {
+    /// As they are in the store now.
+    #[default]
+    Stored,
+    /// As somebody of this machine may have written them.
+    Glance,
+    /// And others of this machine are likely to read the same ones.
+    Peek,
+}
+
 /// Reads frames of one container.
 pub struct FrameReader {
     key: Key,
     id: ContainerId,
     sealer: ObjectSealer,
-    /// Whether others of this machine are likely to read the same frames.
-    peeks: bool,
+    read_as: ReadAs,
 }
 
 impl FrameReader {
@@ -147,7 +159,7 @@ impl FrameReader {
             key: Key::new(layout::container(id))?,
             id,
             sealer: repository.vault().stored(Purpose::Container, &id.0)?,
-            peeks: false,
+            read_as: ReadAs::Stored,
         })
     }
 
@@ -157,16 +169,18 @@ impl FrameReader {
         &self.key
     }
 
-    /// The same, of frames that others of this machine may have read.
+    /// The same, in another way.
     #[must_use]
-    pub fn peeking(self, peeks: bool) -> Self {
-        Self { peeks, ..self }
+    pub fn reading(self, read_as: ReadAs) -> Self {
+        Self { read_as, ..self }
     }
 
     fn read_range(&self, repository: &Repository, offset: u64, sealed: &mut [u8]) -> Result<()> {
-        match self.peeks {
-            true => repository.store().peek_range(&self.key, offset, sealed),
-            false => repository.store().get_range(&self.key, offset, sealed),
+        let store = repository.store();
+        match self.read_as {
+            ReadAs::Stored => store.get_range(&self.key, offset, sealed),
+            ReadAs::Glance => store.glance_range(&self.key, offset, sealed),
+            ReadAs::Peek => store.peek_range(&self.key, offset, sealed),
         }
     }
 

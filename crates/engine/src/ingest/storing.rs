@@ -127,7 +127,7 @@ impl Ready {
     ) -> Result<StoringSession> {
         let Announced { repository, session, avoid } = self.announced;
         let store = ChunkStore::open(&repository, self.asked, avoid, options)?;
-        store.expect_containers(&repository, &self.present);
+        store.has_seen(&repository, &self.present);
         Ok(StoringSession { repository, session: session.map(Mutex::new), parent, store })
     }
 }

@@ -235,6 +235,9 @@ impl Blobs for Gated {
             _ => self.get_range(key, offset, buffer),
         }
     }
+    fn glance_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.peek_range(key, offset, buffer)
+    }
     fn peek_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         match &self.kept {
             Some(kept) if kept.size(key).is_ok() => kept.get_tail(key, length_bytes),

@@ -25,6 +25,7 @@ mod index_damage;
 mod ingest;
 mod jobs;
 mod joint_index;
+mod kept_here;
 mod look_up;
 mod lost;
 mod metamorphic;

@@ -9,6 +9,10 @@
 //! file:   32 bytes   BLAKE3 of all of that name's 32 bytes and of what follows here
 //!          8 bytes   the whole object's size, little-endian; 0 for a range
 //!         and its bytes
+//!
+//! A whole object, of which parts are read: the checksum is over the name, the size and these
+//!         16 bytes   the beginning of BLAKE3 of each block of 64 KiB, one after the other
+//!         and its bytes
 //! ```
 //!
 //! # Algorithm
@@ -30,7 +34,7 @@ use onefold_store::Key;
 use onefold_types::StoreId;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -46,6 +50,10 @@ pub const PART_MAX: u64 = 4;
 const LOOK_PART: u64 = 8;
 /// How exactly it is known when a file was used.
 const USED_PERIOD: Duration = Duration::from_secs(3600);
+/// Bytes of a whole object that are verified together.
+pub const BLOCK_BYTES: usize = 64 << 10;
+/// What is written of a block's checksum.
+const BLOCK_CHECK_BYTES: usize = 16;
 /// What names and checksums are derived for.
 const CONTEXT: &str = "onefold 1 local cache of parts of objects";
 /// The convention of directories that backups pass over.
@@ -59,32 +67,35 @@ static DRAFTS: AtomicU64 = AtomicU64::new(0);
 pub(super) enum Extent<'a> {
     Range { key: &'a Key, offset: u64, length_bytes: usize },
     Tail { key: &'a Key, length_bytes: usize },
+    Whole { key: &'a Key },
 }
 
 impl Extent<'_> {
     /// The object that it is part of.
     pub(super) fn key(&self) -> &Key {
         match self {
-            Self::Range { key, .. } | Self::Tail { key, .. } => key,
+            Self::Range { key, .. } | Self::Tail { key, .. } | Self::Whole { key } => key,
         }
     }
 
-    /// As many bytes as were asked for.
+    /// As many bytes as were asked for; of a whole object nobody asks for a number.
     pub(super) fn wanted_bytes(&self) -> usize {
         match self {
             Self::Range { length_bytes, .. } | Self::Tail { length_bytes, .. } => *length_bytes,
+            Self::Whole { .. } => usize::MAX,
         }
     }
 
     /// What tells it from all others.
     fn name(&self, store: StoreId) -> [u8; 32] {
-        let (is_tail, offset) = match self {
-            Self::Range { offset, .. } => (false, *offset),
-            Self::Tail { .. } => (true, 0),
+        let (kind, offset) = match self {
+            Self::Range { offset, .. } => (0, *offset),
+            Self::Tail { .. } => (1, 0),
+            Self::Whole { .. } => (2, 0),
         };
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
         hasher.update(&store.0);
-        hasher.update(&[u8::from(is_tail)]);
+        hasher.update(&[kind]);
         hasher.update(&offset.to_le_bytes());
         hasher.update(&(self.wanted_bytes() as u64).to_le_bytes());
         hasher.update(self.key().as_str().as_bytes());
@@ -96,6 +107,7 @@ impl Extent<'_> {
         match self {
             Self::Range { length_bytes, .. } => *length_bytes as u64,
             Self::Tail { length_bytes, .. } => size.min(*length_bytes as u64),
+            Self::Whole { .. } => size + block_checks_bytes(size),
         }
     }
 }
@@ -155,6 +167,31 @@ impl Shards {
         })
     }
 
+    /// What `read` makes of an object that is kept as a whole.
+    pub(super) fn read_whole<T>(
+        &self,
+        key: &Key,
+        read: impl FnOnce(&Whole<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.open(&Extent::Whole { key }, |mut file, head, _| {
+            let mut checks = vec![0; usize::try_from(block_checks_bytes(head.size)).ok()?];
+            file.read_exact(&mut checks).ok()?;
+            read(&Whole { file, checks: &checks, size: head.size }).filter(|_| head.fits(&checks))
+        })
+    }
+
+    /// Keeps a whole object, if there is room for it.
+    pub(super) fn keep_whole(&self, key: &Key, bytes: &[u8]) {
+        let checks: Vec<u8> = bytes.chunks(BLOCK_BYTES).flat_map(block_check).collect();
+        self.keep_file(&Extent::Whole { key }, bytes.len() as u64, (&checks, bytes));
+    }
+
+    /// Keeps an object as a whole no longer.
+    pub(super) fn drop_whole(&self, key: &Key) {
+        // There is seldom one.
+        let _ = fs::remove_file(self.path(&Extent::Whole { key }.name(self.store)));
+    }
+
     /// Opens the file of a part; `read` is told how many bytes follow its head.
     fn open<T>(
         &self,
@@ -183,16 +220,22 @@ impl Shards {
 
     /// Keeps a part, if there is room for it. Whatever fails is passed over.
     pub(super) fn keep(&self, extent: &Extent<'_>, size: u64, bytes: &[u8]) {
-        let file_bytes = (HEAD_BYTES + bytes.len()) as u64;
-        if file_bytes > self.shard_max_bytes / PART_MAX
-            || bytes.len() as u64 != extent.length_bytes(size)
-        {
+        self.keep_file(extent, size, (bytes, &[]));
+    }
+
+    /// Keeps a part, of which the checksum covers the first bytes.
+    fn keep_file(&self, extent: &Extent<'_>, size: u64, (covered, rest): (&[u8], &[u8])) {
+        let bytes = (covered.len() + rest.len()) as u64;
+        let file_bytes = HEAD_BYTES as u64 + bytes;
+        if file_bytes > self.shard_max_bytes / PART_MAX || bytes != extent.length_bytes(size) {
             return;
         }
         let name = extent.name(self.store);
         let path = self.path(&name);
         let Some(directory) = path.parent() else { return };
-        let _ = self.write(directory, &path, &name, (size, bytes));
+        let check = checksum(&name, size, covered);
+        let parts = [&check[..], &size.to_le_bytes(), covered, rest];
+        let _ = self.write(directory, &path, &parts);
         let Some(slot) = self.sizes.get(self.shard(&name)) else { return };
         let mut size = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = taken_bytes(file_bytes);
@@ -212,13 +255,7 @@ impl Shards {
         });
     }
 
-    fn write(
-        &self,
-        directory: &Path,
-        path: &Path,
-        name: &[u8; 32],
-        (size, bytes): (u64, &[u8]),
-    ) -> io::Result<()> {
+    fn write(&self, directory: &Path, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         if !directory.is_dir() {
             DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
             // There may be one.
@@ -229,9 +266,7 @@ impl Shards {
         let draft = path.with_extension(format!("{}-{number}", std::process::id()));
         let write = || {
             let mut file = create(&draft)?;
-            file.write_all(&checksum(name, size, bytes))?;
-            file.write_all(&size.to_le_bytes())?;
-            file.write_all(bytes)
+            parts.iter().try_for_each(|part| file.write_all(part))
         };
         write()
             .and_then(|()| fs::rename(&draft, path))
@@ -264,6 +299,54 @@ struct Head {
 impl Head {
     fn fits(&self, bytes: &[u8]) -> bool {
         self.check == checksum(&self.name, self.size, bytes)
+    }
+}
+
+/// The checksums of the blocks of an object of this size.
+fn block_checks_bytes(size: u64) -> u64 {
+    size.div_ceil(BLOCK_BYTES as u64) * BLOCK_CHECK_BYTES as u64
+}
+
+fn block_check(block: &[u8]) -> [u8; BLOCK_CHECK_BYTES] {
+    let mut check = [0; BLOCK_CHECK_BYTES];
+    check.copy_from_slice(&blake3::hash(block).as_bytes()[..BLOCK_CHECK_BYTES]);
+    check
+}
+
+/// An object that is kept as a whole.
+pub(super) struct Whole<'a> {
+    file: &'a File,
+    checks: &'a [u8],
+    pub(super) size: u64,
+}
+
+impl Whole<'_> {
+    /// Fills the buffer from an offset on; `None` if there is less, or it is damaged.
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.size)?;
+        let block_bytes = BLOCK_BYTES as u64;
+        let begin = offset - offset % block_bytes;
+        let end = end.next_multiple_of(block_bytes).min(self.size);
+        let mut blocks = vec![0; usize::try_from(end - begin).ok()?];
+        let before = HEAD_BYTES as u64 + block_checks_bytes(self.size);
+        self.file.read_exact_at(&mut blocks, before + begin).ok()?;
+        let first = usize::try_from(begin / block_bytes).ok()?;
+        let checks = self.checks.chunks(BLOCK_CHECK_BYTES).skip(first);
+        let mut are_whole = blocks.chunks(BLOCK_BYTES).zip(checks);
+        if !are_whole.all(|(block, check)| block_check(block) == check) {
+            return None;
+        }
+        let start = usize::try_from(offset - begin).ok()?;
+        buffer.copy_from_slice(blocks.get(start..start + buffer.len())?);
+        Some(())
+    }
+
+    /// The last bytes, or all.
+    pub(super) fn tail(&self, length_bytes: usize) -> Option<(u64, Vec<u8>)> {
+        let length = self.size.min(length_bytes as u64);
+        let mut tail = vec![0; usize::try_from(length).ok()?];
+        self.read(self.size - length, &mut tail)?;
+        Some((self.size, tail))
     }
 }
 

@@ -2,7 +2,10 @@
 //! damaged files, the bound, and what proves that an object exists.
 
 use onefold_remote::LocalCache;
-use onefold_remote::local_cache::{FRAMES_MAX_BYTES, INDEX_RANGE_MAX_BYTES, PART_MAX, SHARDS};
+use onefold_remote::local_cache::{
+    BLOCK_BYTES, FRAMES_MAX_BYTES, INDEX_RANGE_MAX_BYTES, PART_MAX, RUN_MAX_BYTES, SHARDS,
+    WRITTEN_PART,
+};
 use onefold_store::layers::{Counting, Operation};
 use onefold_store::{Asked, Blobs, Key, MemoryStore, Store, conformance};
 use onefold_types::limits::METADATA_SECTION_MAX_BYTES;
@@ -318,4 +321,179 @@ fn what_is_kept_is_not_foreseen() {
     assert_eq!(near.foresee(tail()), 0);
     let of_container = vec![Asked::Tail(key("containers/00/a"), 100)];
     assert_ne!(near.foresee(of_container), 0);
+}
+
+/// Stores an object piece by piece.
+fn put_in_pieces(near: &impl Blobs, name: &str, bytes: &[u8], pieces: usize) {
+    let mut left = bytes.chunks(bytes.len().div_ceil(pieces)).peekable();
+    let each = &mut |piece: &mut Vec<u8>| {
+        piece.extend_from_slice(left.next().unwrap_or_default());
+        Ok(left.peek().is_some())
+    };
+    near.put_pieces(&key(name), each).unwrap();
+}
+
+#[test]
+fn what_was_written_is_read_here_and_not_taken_for_a_proof() {
+    let directory = tempfile::tempdir().unwrap();
+    let length = 3 * BLOCK_BYTES + 100;
+    let whole = pattern(length);
+    for (name, pieces) in [("containers/00/a", 1), ("index/a", 1), ("index/b", 3)] {
+        let far = Arc::new(Counting::new(MemoryStore::new()));
+        match pieces {
+            1 => process(&far, directory.path(), ROOM_BYTES).put(&key(name), &whole).unwrap(),
+            _ => put_in_pieces(&process(&far, directory.path(), ROOM_BYTES), name, &whole, pieces),
+        }
+        requests(&far);
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        // Inside of blocks, beside their edges, across them, and the whole.
+        let edges = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES + 1, length - 1];
+        for from in edges {
+            for to in edges.into_iter().chain([length]).filter(|to| *to > from) {
+                assert!(range(&near, name, from as u64, to - from) == whole[from..to], "{from}");
+                let mut buffer = vec![0; to - from];
+                near.glance_range(&key(name), from as u64, &mut buffer).unwrap();
+                assert!(buffer == whole[from..to], "{from} {to}");
+            }
+        }
+        for tail in [1, 100, BLOCK_BYTES, length, length + 1] {
+            let (size, found) = near.peek_tail(&key(name), tail).unwrap();
+            assert!(size == length as u64 && found == whole[length.saturating_sub(tail)..]);
+        }
+        assert_eq!(requests(&far), 0, "{name}");
+        assert!(near.glance_range(&key(name), length as u64, &mut [0]).is_err(), "{name}: too far");
+        far.delete(&key(name)).unwrap();
+        near.peek_tail(&key(name), 100).unwrap();
+        for proof in [
+            near.get_tail(&key(name), 100).map(drop),
+            near.get(&key(name)).map(drop),
+            near.size(&key(name)).map(drop),
+        ] {
+            assert_eq!(proof.unwrap_err().kind(), ErrorKind::NotFound);
+        }
+        near.delete(&key(name)).unwrap();
+        assert!(
+            near.glance_range(&key(name), 0, &mut [0]).is_err(),
+            "{name} was deleted from here"
+        );
+    }
+}
+
+#[test]
+fn what_was_not_stored_or_is_of_another_kind_is_not_kept_when_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let far = with("containers/00/a", b"the one that is there");
+    let near = process(&far, directory.path(), ROOM_BYTES);
+    assert!(near.put(&key("containers/00/a"), b"another").is_err());
+    for name in ["metadata/a", "sessions/a", "containersof/a", "indexes/a"] {
+        near.put(&key(name), b"written").unwrap();
+    }
+    let broken = &mut |_: &mut Vec<u8>| Err(onefold_types::Error::damaged("the source"));
+    assert!(near.put_pieces(&key("index/b"), broken).is_err());
+    assert!(files(directory.path()).is_empty());
+    // Nor before it is known which store it is.
+    let unknown = LocalCache::new(far, directory.path().to_owned(), ROOM_BYTES);
+    unknown.put(&key("containers/00/b"), b"written").unwrap();
+    put_in_pieces(&unknown, "index/b", b"written", 2);
+    assert!(files(directory.path()).is_empty());
+}
+
+#[test]
+fn what_was_written_is_kept_up_to_its_bounds() {
+    let is_kept = |far: &Far, near: &LocalCache<Far>, name: &str| {
+        requests(far);
+        range(near, name, 0, 1);
+        requests(far) == 0
+    };
+    // Index runs, at once and in pieces.
+    for pieces in [1, 4] {
+        for (length, kept) in [(RUN_MAX_BYTES, true), (RUN_MAX_BYTES + 1, false)] {
+            let directory = tempfile::tempdir().unwrap();
+            let far = Arc::new(Counting::new(MemoryStore::new()));
+            let near = process(&far, directory.path(), ROOM_BYTES);
+            match pieces {
+                1 => near.put(&key("index/a"), &pattern(length)).unwrap(),
+                _ => put_in_pieces(&near, "index/a", &pattern(length), pieces),
+            }
+            assert_eq!(is_kept(&far, &near, "index/a"), kept, "{length} in {pieces}");
+            assert!(far.get(&key("index/a")).unwrap() == pattern(length));
+        }
+    }
+    // All that a process writes: half of the bound, to the last byte.
+    let bound: u64 = 16 << 20;
+    let most = usize::try_from(bound / WRITTEN_PART).unwrap();
+    let each = most / 64;
+    for last in [each, each + 1] {
+        let directory = tempfile::tempdir().unwrap();
+        let far = Arc::new(Counting::new(MemoryStore::new()));
+        let near = process(&far, directory.path(), bound);
+        let name = |number: usize| format!("containers/00/{number}");
+        (0..63).for_each(|number| near.put(&key(&name(number)), &pattern(each)).unwrap());
+        near.put(&key(&name(63)), &pattern(last)).unwrap();
+        assert_eq!(is_kept(&far, &near, &name(63)), last == each, "{last}");
+        // What was too much has taken no room.
+        near.put(&key(&name(64)), &[1]).unwrap();
+        assert_eq!(is_kept(&far, &near, &name(64)), last != each);
+        let others = process(&far, directory.path(), bound);
+        others.put(&key(&name(65)), &pattern(each)).unwrap();
+        assert!(is_kept(&far, &others, &name(65)), "another process");
+    }
+    // One object: a part of a shard, with its head and the checksums of its blocks.
+    let part = usize::try_from(bound / PART_MAX).unwrap() / SHARDS;
+    let most = part - 40 - part.div_ceil(BLOCK_BYTES) * 16;
+    for (length, kept) in [(most, true), (most + 1, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let far = Arc::new(Counting::new(MemoryStore::new()));
+        let near = process(&far, directory.path(), bound);
+        near.put(&key("containers/00/a"), &pattern(length)).unwrap();
+        assert_eq!(is_kept(&far, &near, "containers/00/a"), kept, "{length}");
+    }
+}
+
+#[test]
+fn of_what_was_written_and_is_damaged_no_byte_is_given_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let length = 2 * BLOCK_BYTES + 10;
+    let whole = pattern(length);
+    let far = Arc::new(Counting::new(MemoryStore::new()));
+    let name = "containers/00/a";
+    process(&far, directory.path(), ROOM_BYTES).put(&key(name), &whole).unwrap();
+    let kept = files(directory.path());
+    let [file] = &kept[..] else { panic!("{} files", kept.len()) };
+    let sound = fs::read(file).unwrap();
+    let read = |what: &str| {
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        let mut buffer = vec![0; length];
+        near.glance_range(&key(name), 0, &mut buffer).unwrap();
+        assert!(buffer == whole, "{what}");
+    };
+    let before = sound.len() - length;
+    let places = (0..before).chain((before..sound.len()).step_by(5003)).chain([sound.len() - 1]);
+    for at in places {
+        let mut flipped = sound.clone();
+        flipped[at] ^= 1 << (at % 8);
+        fs::write(file, flipped).unwrap();
+        requests(&far);
+        read("flipped");
+        assert_eq!(requests(&far), 1, "{at}");
+    }
+    for length in [0, 31, 40, before, sound.len() - 1] {
+        fs::write(file, &sound[..length]).unwrap();
+        read("cut");
+        assert_eq!(requests(&far), 1, "{length}");
+    }
+    // One damaged block says nothing of the others.
+    let mut flipped = sound.clone();
+    flipped[before + BLOCK_BYTES] ^= 1;
+    fs::write(file, flipped).unwrap();
+    let near = process(&far, directory.path(), ROOM_BYTES);
+    for (offset, asked) in [(0, 0), (BLOCK_BYTES, 1), (2 * BLOCK_BYTES, 0)] {
+        let mut byte = [0];
+        near.glance_range(&key(name), offset as u64, &mut byte).unwrap();
+        assert_eq!((byte[0], requests(&far)), (whole[offset], asked), "{offset}");
+    }
+    // What was damaged when it was kept is kept no longer, once somebody says so.
+    fs::write(file, &sound).unwrap();
+    assert!(near.distrust(&key(name)));
+    assert!(!file.exists());
 }

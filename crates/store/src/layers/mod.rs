@@ -91,6 +91,16 @@ macro_rules! pass_blobs_on {
             $below.peek_range(key, offset, buffer)
         }
 
+        fn glance_range(
+            &self,
+            key: &$crate::Key,
+            offset: u64,
+            buffer: &mut [u8],
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.glance_range(key, offset, buffer)
+        }
+
         fn peek_tail(
             &self,
             key: &$crate::Key,

@@ -11,7 +11,7 @@
 use super::{ChunkReader, READING_LOCKS};
 use crate::chunks::{Chunk, Location, ReadFrame};
 use crate::container::frame::FrameOpener;
-use crate::container::reader::{FrameReader, peeked};
+use crate::container::reader::{FrameReader, ReadAs, peeked};
 use onefold_format::container::{ChunkDescriptor, FrameDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Error, Result, limits};
 use std::sync::atomic::Ordering;
@@ -64,7 +64,7 @@ impl ChunkReader {
     ) -> Result<Vec<Arc<ReadFrame>>> {
         let (container, section) = (location.container, &location.section);
         let chunk = section.chunks.get(location.position as usize);
-        let peeks = self.peeks && chunk.is_some_and(|chunk| chunk.level.is_node());
+        let read_as = self.read_as(chunk.is_some_and(|chunk| chunk.level.is_node()));
         let mut frames = Vec::with_capacity(numbers.len());
         while let Some(number) = numbers.get(frames.len()) {
             if let Some(frame) = self.kept_frame(container, *number, held) {
@@ -84,7 +84,7 @@ impl ChunkReader {
             }
             let (read, is_first) = (frames.len(), frames.is_empty());
             let numbers = &numbers[frames.len()..frames.len() + together.len()];
-            match self.read_beside(container, numbers, &together, (&mut frames, peeks)) {
+            match self.read_beside(container, numbers, &together, (&mut frames, read_as)) {
                 Ok(()) => {}
                 Err(error) if is_first && together.len() == 1 => return Err(error),
                 // What could be read is enough; whoever goes on from there hears of the rest. A
@@ -121,7 +121,7 @@ impl ChunkReader {
         let frames: Option<Vec<FrameDescriptor>> = numbers.iter().map(descriptor).collect();
         let frames = frames.ok_or_else(|| Error::damaged("a chunk is in no frame"))?;
         let mut read = Vec::with_capacity(frames.len());
-        self.read_beside(container, numbers, &frames, (&mut read, false))?;
+        self.read_beside(container, numbers, &frames, (&mut read, self.read_as(false)))?;
         let bytes = frames.last().map_or(0, FrameDescriptor::end)
             - frames.first().map_or(0, |frame| frame.offset);
         Ok((read, usize::try_from(bytes).unwrap_or(usize::MAX)))
@@ -138,13 +138,13 @@ impl ChunkReader {
         container: ContainerId,
         numbers: &[u32],
         frames: &[FrameDescriptor],
-        (read, peeks): (&mut Vec<Arc<ReadFrame>>, bool),
+        (read, read_as): (&mut Vec<Arc<ReadFrame>>, ReadAs),
     ) -> Result<()> {
         self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
         let (first, end) = (frames.first(), frames.last().map_or(0, FrameDescriptor::end));
         let stored_bytes = first.map_or(0, |first| end.saturating_sub(first.offset));
         self.frame_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
-        let reader = FrameReader::new(&self.repository, container)?.peeking(peeks);
+        let reader = FrameReader::new(&self.repository, container)?.reading(read_as);
         let before = read.len();
         peeked(self.repository.store(), reader.key(), || {
             read.truncate(before);
@@ -180,8 +180,8 @@ impl ChunkReader {
         }
         let descriptor = section.frames[number as usize];
         let mut read = Vec::with_capacity(1);
-        let peeks = self.peeks && is_of_nodes(section, number);
-        self.read_beside(container, &[number], &[descriptor], (&mut read, peeks))?;
+        let read_as = self.read_as(is_of_nodes(section, number));
+        self.read_beside(container, &[number], &[descriptor], (&mut read, read_as))?;
         read.pop().ok_or_else(|| onefold_types::bug!("a frame was read and is not there", number))
     }
 }
