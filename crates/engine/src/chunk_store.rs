@@ -241,9 +241,9 @@ impl ChunkStore {
     /// section that this machine has kept counts, and where the store is far away several are read
     /// at once.
     pub fn has_seen(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
-        let mut shared = self.lock();
-        shared.port.ahead = SectionsAhead::of(repository, containers);
-        shared.port.bases.has_seen(containers);
+        let seen = self.bases.seen();
+        seen.note_listed(containers);
+        self.lock().port.ahead = SectionsAhead::of(repository, seen);
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.
@@ -549,9 +549,9 @@ impl ChunkStore {
             let plain_bytes = container.frames.iter().map(|frame| u64::from(frame.plain_bytes));
             self.counters.indexed.add(container.fingerprints.len(), plain_bytes.sum());
         }
-        append::append(&self.repository, self.index_kind, &durable)?;
+        let run = append::append(&self.repository, self.index_kind, &durable)?;
         let mut shared = self.lock();
-        shared.port.index.note_added(&self.repository, &durable)?;
+        shared.port.index.note_added(&self.repository, &durable, run)?;
         for container in durable {
             for fingerprint in &container.fingerprints {
                 shared.note_indexed(fingerprint, container.id);

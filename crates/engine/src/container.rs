@@ -10,6 +10,7 @@
 //! | [`list`] | the names of what is stored |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
 //! | [`reader`] | metadata sections and frames of stored containers |
+//! | [`seen`] | containers that a session has seen to exist |
 //! | [`similar`] | which chunks of a frame are stored as deltas |
 //! | [`verify`] | chunks out of a plain frame, verified by name |
 //! | [`whole`] | all of a stored container, in pieces |
@@ -22,6 +23,7 @@ pub mod list;
 pub mod log;
 pub mod open;
 pub mod reader;
+pub mod seen;
 pub mod similar;
 pub mod verify;
 pub mod whole;

@@ -14,10 +14,11 @@
 //! | a tail (`peek_tail`) | an index run | [`INDEX_RANGE_MAX_BYTES`]: its table |
 //! | a tail (`peek_tail`) | a container | `METADATA_SECTION_MAX_BYTES`: its metadata section |
 //!
-//! And what is written from here, for whoever peeks or glances (`glance_range`): containers as a
-//! whole, and index runs of at most [`RUN_MAX_BYTES`]. The next backup of the same machine reads
-//! their tables and sections, and makes its differences against their chunks. A process keeps no more of these than the
-//! [`WRITTEN_PART`]th part of the bound, so that a long first backup leaves room for the rest.
+//! And what is written from here, as a whole, for whoever peeks or glances (`glance_range`):
+//! containers, and index runs of at most [`RUN_MAX_BYTES`]. The next backup of the same machine
+//! looks its chunks up in these, reads their sections, and makes its differences against their
+//! chunks. A process keeps no more of them than the [`WRITTEN_PART`]th part of the bound, so that a
+//! long first backup leaves room for the rest.
 //!
 //! What restores and backups read of data is not kept: it is seldom read twice, and a file for each
 //! frame would cost more than asking for it.
@@ -59,7 +60,7 @@ pub const INDEX_RANGE_MAX_BYTES: usize = 16 << 20;
 pub const FRAMES_MAX_BYTES: usize = 256 << 10;
 
 /// Longer index runs that are written are not kept.
-pub const RUN_MAX_BYTES: usize = 2 << 20;
+pub const RUN_MAX_BYTES: usize = 4 << 20;
 /// Of the bound, the part that what one process has written may take.
 pub const WRITTEN_PART: u64 = 2;
 
@@ -99,7 +100,7 @@ impl<S: Store> LocalCache<S> {
     /// Where an object would be kept as a whole.
     fn kept_whole(&self, key: &Key) -> Option<&Shards> {
         let (directory, _) = key.as_str().split_once('/')?;
-        let is_kept = matches!(directory, layout::INDEX | layout::CONTAINERS);
+        let is_kept = matches!(directory, layout::CONTAINERS | layout::INDEX);
         self.kept.get().filter(|_| is_kept)
     }
 
@@ -112,10 +113,9 @@ impl<S: Store> LocalCache<S> {
     /// Keeps what was written.
     fn keep_written(&self, key: &Key, bytes: &[u8]) {
         let Some(kept) = self.kept_whole(key) else { return };
-        let is_too_long = key.as_str().starts_with(layout::INDEX) && bytes.len() > RUN_MAX_BYTES;
         let length = bytes.len() as u64;
         let before = self.written_bytes.fetch_add(length, Ordering::Relaxed);
-        if is_too_long || before + length > self.size_max_bytes / WRITTEN_PART {
+        if before + length > self.size_max_bytes / WRITTEN_PART {
             self.written_bytes.fetch_sub(length, Ordering::Relaxed);
             return;
         }
@@ -151,12 +151,12 @@ impl<S: Store> Blobs for LocalCache<S> {
         key: &Key,
         next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
-        // Only index runs are made in pieces.
+        // Index runs are made in pieces.
         let mut written = self.kept_whole(key).map(|_| Vec::new());
         self.store.put_pieces(key, &mut |piece| {
             let more = next(piece)?;
-            let grown = written.take_if(|bytes| bytes.len() + piece.len() > RUN_MAX_BYTES);
-            if let (None, Some(bytes)) = (grown, &mut written) {
+            written = written.take().filter(|bytes| bytes.len() + piece.len() <= RUN_MAX_BYTES);
+            if let Some(bytes) = &mut written {
                 bytes.extend_from_slice(piece);
             }
             Ok(more)

@@ -38,6 +38,7 @@ use super::known_containers::KnownContainers;
 use super::read_set::ReadSet;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::FrameId;
+use crate::container::seen::SeenContainers;
 use crate::container::similar::{FoundBase, ROOM_MIN_BYTES, Similar, SimilarChunks};
 use crate::index::ChunkIndex;
 use crate::memory::Lease;
@@ -87,8 +88,7 @@ pub struct Bases {
     index: Arc<dyn ChunkIndex>,
     /// `None`: no deltas are made.
     depth_max: Option<u8>,
-    /// Containers that were seen to exist in this session, rising.
-    seen: OnceLock<Arc<[ContainerId]>>,
+    seen: Arc<SeenContainers>,
     /// Opened when the first delta is met or made.
     reader: OnceLock<ChunkReader>,
     /// Looking for a base took too long: no more are looked for.
@@ -151,7 +151,7 @@ impl Bases {
             repository: Arc::clone(repository),
             index: Arc::clone(index),
             depth_max,
-            seen: OnceLock::new(),
+            seen: Arc::default(),
             reader: OnceLock::new(),
             is_late: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -177,14 +177,14 @@ impl Bases {
 
     fn reader(&self) -> &ChunkReader {
         self.reader.get_or_init(|| {
-            let seen = self.seen.get().cloned().unwrap_or_default();
-            ChunkReader::of_session(&self.repository, &self.index, seen)
+            ChunkReader::of_session(&self.repository, &self.index, Arc::clone(&self.seen))
         })
     }
 
-    /// Says which containers were seen to exist in this session, before the first base is read.
-    pub fn has_seen(&self, containers: &Arc<[ContainerId]>) {
-        self.seen.get_or_init(|| Arc::clone(containers));
+    /// The containers that were seen to exist in this session.
+    #[must_use]
+    pub fn seen(&self) -> &Arc<SeenContainers> {
+        &self.seen
     }
 
     /// A container's section, if the session has read it for bases and has it still.

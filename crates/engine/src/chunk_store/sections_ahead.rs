@@ -7,15 +7,16 @@
 //! one after the other.
 //!
 //! # Invariants
-//! A container counts only if it was seen to exist in this session, as rule W5 asks: it was listed
-//! when the session was ready, and then its section may be one that this machine has kept; or its
-//! section is read from the container itself. Of what cannot be read ahead nothing is said: whoever
-//! wants it reads it, and hears why.
+//! A container counts only if it was seen to exist in this session, as rule W5 asks
+//! ([`SeenContainers`]): then its section may be one that this machine has kept; else it is read
+//! from the container itself. Of what cannot be read ahead nothing is said: whoever wants it reads
+//! it, and hears why.
 //!
 //! Memory: [`AHEAD_MAX`] sections that are not long (64 KiB): some megabytes, also while they are
 //! read. Long ones are read when they are wanted.
 
 use crate::container::reader;
+use crate::container::seen::SeenContainers;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
 use onefold_types::{ContainerId, Result};
@@ -28,8 +29,7 @@ pub const AHEAD_MAX: usize = 8;
 /// Sections that were read and not wanted yet.
 #[derive(Default)]
 pub struct SectionsAhead {
-    /// All containers that were seen in this session, rising.
-    seen: Arc<[ContainerId]>,
+    seen: Arc<SeenContainers>,
     is_far: bool,
     kept: BTreeMap<ContainerId, Arc<MetadataSection>>,
 }
@@ -37,7 +37,7 @@ pub struct SectionsAhead {
 impl SectionsAhead {
     /// For a store in which these containers were seen, in this session.
     #[must_use]
-    pub fn of(repository: &Repository, seen: &Arc<[ContainerId]>) -> Self {
+    pub fn of(repository: &Repository, seen: &Arc<SeenContainers>) -> Self {
         let is_far = repository.store().puts_at_once() > 1;
         Self { seen: Arc::clone(seen), is_far, kept: BTreeMap::new() }
     }
@@ -56,13 +56,14 @@ impl SectionsAhead {
         container: ContainerId,
         is_wanted: &dyn Fn(&ContainerId) -> bool,
     ) -> Result<Arc<MetadataSection>> {
-        let behind = self.seen.partition_point(|id| *id <= container);
-        let is_seen = self.seen.get(..behind).and_then(<[_]>::last) == Some(&container);
+        let is_seen = self.seen.holds(container);
         let wanted = if is_seen { reader::peek_section } else { reader::read_section };
         if !self.is_far {
             return wanted(repository, container).map(Arc::new);
         }
-        let next = self.seen.get(behind..).unwrap_or_default();
+        let listed = self.seen.listed();
+        let behind = listed.partition_point(|id| *id <= container);
+        let next = listed.get(behind..).unwrap_or_default();
         let next: Vec<ContainerId> =
             next.iter().take(AHEAD_MAX - 1).filter(|id| is_wanted(id)).copied().collect();
         self.kept.clear();

@@ -22,6 +22,7 @@ use super::caches::ChunkCaches;
 use super::{Chunk, Location, ReadFrame};
 use crate::container::frame::{CodedFrame, FrameChunk};
 use crate::container::reader::{self, FrameReader, ReadAs};
+use crate::container::seen::SeenContainers;
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
@@ -69,8 +70,8 @@ enum PeeksAt {
     None,
     /// Of all, though they may be gone.
     All,
-    /// Of these, rising: they are known to be there.
-    Seen(Arc<[ContainerId]>),
+    /// Of these: they are known to be there.
+    Seen(Arc<SeenContainers>),
 }
 
 /// So many frames can be read at once, unless they happen to be of the same class.
@@ -114,11 +115,12 @@ impl PassedOver {
 }
 
 impl ChunkReader {
-    /// A reader over the index and the caches of the process: that it has a section does not say
-    /// that the container is still there.
+    /// A reader over the index and the caches of the process, as they are at hand: that it has a
+    /// section does not say that the container is still there, and what is missing is looked for in
+    /// the store's index as it is then.
     pub fn open(repository: &Arc<Repository>) -> Result<Self> {
         let caches = ChunkCaches::shared(repository)?;
-        let reader = Self::over(repository, FingerprintIndex::shared(repository)?, caches);
+        let reader = Self::over(repository, FingerprintIndex::at_hand(repository)?, caches);
         Ok(Self { peeks_at: PeeksAt::All, ..reader })
     }
 
@@ -142,12 +144,12 @@ impl ChunkReader {
     }
 
     /// A reader for the bases of a session's deltas: what was read before the session says nothing
-    /// of what is there now, but of the containers that it has seen, rising.
+    /// of what is there now, but of the containers that it has seen.
     #[must_use]
     pub fn of_session(
         repository: &Arc<Repository>,
         index: &Arc<dyn ChunkIndex>,
-        seen: Arc<[ContainerId]>,
+        seen: Arc<SeenContainers>,
     ) -> Self {
         let caches = ChunkCaches::of_bases(repository);
         let reader = Self::over(repository, Arc::clone(index), caches);
@@ -395,7 +397,7 @@ impl ChunkReader {
         let peeks = match &self.peeks_at {
             PeeksAt::None => false,
             PeeksAt::All => true,
-            PeeksAt::Seen(seen) => seen.binary_search(&container).is_ok(),
+            PeeksAt::Seen(seen) => seen.holds(container),
         };
         let read = if peeks { reader::peek_section } else { reader::read_section };
         match read(&self.repository, container) {

@@ -132,7 +132,7 @@ pub fn open_section_told(
     Ok(OpenedSection { section, is_of_older_keys })
 }
 
-/// How frames are read.
+/// How something is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadAs {
     /// As they are in the store now.
@@ -142,6 +142,25 @@ pub enum ReadAs {
     Glance,
     /// And others of this machine are likely to read the same ones.
     Peek,
+}
+
+impl ReadAs {
+    /// Fills a buffer from an offset of an object on.
+    pub fn range(self, store: &dyn Store, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Stored => store.get_range(key, offset, buffer),
+            Self::Glance => store.glance_range(key, offset, buffer),
+            Self::Peek => store.peek_range(key, offset, buffer),
+        }
+    }
+
+    /// The size of an object, and its end.
+    pub fn tail(self, store: &dyn Store, key: &Key, length: usize) -> Result<(u64, Vec<u8>)> {
+        match self {
+            Self::Stored => store.get_tail(key, length),
+            Self::Glance | Self::Peek => store.peek_tail(key, length),
+        }
+    }
 }
 
 /// Reads frames of one container.
@@ -176,12 +195,7 @@ impl FrameReader {
     }
 
     fn read_range(&self, repository: &Repository, offset: u64, sealed: &mut [u8]) -> Result<()> {
-        let store = repository.store();
-        match self.read_as {
-            ReadAs::Stored => store.get_range(&self.key, offset, sealed),
-            ReadAs::Glance => store.glance_range(&self.key, offset, sealed),
-            ReadAs::Peek => store.peek_range(&self.key, offset, sealed),
-        }
+        self.read_as.range(repository.store(), &self.key, offset, sealed)
     }
 
     /// Reads frames, in the order of their offsets, and whatever lies between them, with one

@@ -9,7 +9,7 @@ use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, invariant, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, RunId, invariant, limits};
 
 /// Bytes after which a pack is closed: far below the largest object of any store.
 const PACK_BYTES: usize = 32 * limits::MIB;
@@ -17,15 +17,12 @@ const PACK_BYTES: usize = 32 * limits::MIB;
 const TRIES_MAX: usize = 3;
 
 /// Writes metadata packs and an index run for containers that are durable, and merges runs if that
-/// is due.
+/// is due; returns the run, which may be merged by then.
 pub fn append(
     repository: &Repository,
     kind: Option<IndexKind>,
     durable: &[DurableContainer],
-) -> Result<()> {
-    if durable.is_empty() {
-        return Ok(());
-    }
+) -> Result<RunId> {
     let mut containers = Vec::with_capacity(durable.len());
     let mut pack = metadata_pack::begin();
     let mut packed = 0;
@@ -48,11 +45,11 @@ pub fn append(
         packed,
         to_be_indexed
     );
-    run_writer::write_run_of(repository, kind, containers)?;
+    let run = run_writer::write_run_of(repository, kind, containers)?;
     match merge::merge_if_due(repository, kind) {
         // Merging saves time later; a full device can do without.
         Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
-        _ => Ok(()),
+        _ => Ok(run),
     }
 }
 

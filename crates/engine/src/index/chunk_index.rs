@@ -14,7 +14,7 @@ use super::scan::EntryScan;
 use crate::container::log::DurableContainer;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
-use onefold_types::{ContainerId, Fingerprint, Result, bug};
+use onefold_types::{ContainerId, Fingerprint, Result, RunId, bug};
 use std::collections::BTreeSet;
 
 /// From fingerprints to the containers that may hold them.
@@ -109,8 +109,13 @@ pub trait ChunkIndex: Send + Sync {
     /// before it commits what rests on them.
     fn cover(&self, repository: &Repository, found: &BTreeSet<ContainerId>) -> Result<()>;
 
-    /// Takes notice of containers that its own session has added to the store's index.
-    fn note_added(&self, repository: &Repository, _added: &[DurableContainer]) -> Result<()> {
+    /// Takes notice of containers that its own session has added to the store's index, in a run.
+    fn note_added(
+        &self,
+        repository: &Repository,
+        _added: &[DurableContainer],
+        _run: RunId,
+    ) -> Result<()> {
         self.refresh(repository).map(drop)
     }
 
@@ -215,6 +220,15 @@ impl ChunkIndex for FingerprintIndex {
 
     fn generation(&self) -> u64 {
         self.opened().generation()
+    }
+
+    fn note_added(
+        &self,
+        repository: &Repository,
+        _: &[DurableContainer],
+        run: RunId,
+    ) -> Result<()> {
+        self.refresh_with(repository, run)
     }
 
     fn refresh(&self, repository: &Repository) -> Result<bool> {

@@ -117,6 +117,24 @@ impl FingerprintIndex {
         Ok(index)
     }
 
+    /// The same as it was opened last, for whoever catches up when something is missing.
+    pub fn at_hand(repository: &Repository) -> Result<Arc<Self>> {
+        let index = repository.shared(|| Ok(Self::default()))?;
+        if index.opened().listed.is_none() {
+            index.refresh_if_changed(repository)?;
+        }
+        Ok(index)
+    }
+
+    /// Takes notice of a run that this process has written: one listing shows it, and whatever else
+    /// has changed.
+    pub fn refresh_with(&self, repository: &Repository, run: RunId) -> Result<()> {
+        let mut expected = self.opened().listed().to_vec();
+        expected.push(run);
+        expected.sort_unstable();
+        self.refresh_if_changed_since(repository, Some(expected)).map(drop)
+    }
+
     /// Opens the index again: new runs appear, replaced ones go.
     pub fn refresh(&self, repository: &Repository) -> Result<()> {
         let rejected = lock(&self.rejected);

@@ -29,7 +29,7 @@ use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
 use onefold_types::environment::Clock;
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, RunId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -357,8 +357,13 @@ impl ChunkIndex for JointIndex {
         self.runs.refresh_if_changed(repository).map(drop)
     }
 
-    fn note_added(&self, repository: &Repository, added: &[DurableContainer]) -> Result<()> {
-        self.runs.note_added(repository, added)
+    fn note_added(
+        &self,
+        repository: &Repository,
+        added: &[DurableContainer],
+        run: RunId,
+    ) -> Result<()> {
+        self.runs.note_added(repository, added, run)
     }
 
     fn catch_up(&self, repository: &Repository, missed_in: u64) -> Result<bool> {

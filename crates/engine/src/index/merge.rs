@@ -13,8 +13,8 @@
 
 use super::fingerprint_index::FingerprintIndex;
 use super::run::Run;
-use super::run_writer;
 use super::scan::EntryScan;
+use super::{run_list, run_writer};
 use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
 use onefold_format::layout;
@@ -30,7 +30,8 @@ const SIZE_RATIO_MAX: u64 = 3;
 /// Merges what is due; returns how many runs became one, or zero. Without a kind, the merged run is
 /// of that of the largest one there is. Few runs are left alone without looking into them.
 pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<usize> {
-    if run_writer::footers(repository)?.len() <= RUNS_MAX {
+    // One listing will do: what is due stays due.
+    if run_list::list_once(repository)?.len() <= RUNS_MAX {
         return Ok(0);
     }
     let index = match FingerprintIndex::open(repository) {

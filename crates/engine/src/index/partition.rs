@@ -26,7 +26,7 @@ use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
 use onefold_policy::primary::overlap::{SAMPLE_BITS, is_sampled};
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -394,8 +394,13 @@ impl ChunkIndex for PartitionIndex {
         self.whole.catch_up(repository, missed_in)
     }
 
-    fn note_added(&self, repository: &Repository, containers: &[DurableContainer]) -> Result<()> {
-        self.whole.note_added(repository, containers)?;
+    fn note_added(
+        &self,
+        repository: &Repository,
+        containers: &[DurableContainer],
+        run: RunId,
+    ) -> Result<()> {
+        self.whole.note_added(repository, containers, run)?;
         let mut known = self.known();
         for container in containers {
             if known.has_room_for(container.fingerprints.len()) {

@@ -1,6 +1,7 @@
 //! A run that was written is read back before it counts.
 //!
-//! It is read as a look-up reads it, all of it: footer and table, every piece, every page. The
+//! It is read as a look-up reads it, all of it, out of the store whatever this machine keeps: footer
+//! and table, every piece, every page. The
 //! table must be the one that was written, the entries of all pages together those that went in,
 //! and no piece may deny an entry of its pages. What a run is lost by is thus found while the
 //! entries are still at hand: before the session that wrote it commits, and before the runs that it
@@ -56,7 +57,7 @@ pub fn verify(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) 
 const WHAT: &str = "the store acknowledged a part of the index but does not give it back";
 
 fn read_all(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) -> Result<()> {
-    let run = Run::open(repository, id)?;
+    let run = Run::open_stored(repository, id)?;
     if run.table != *table {
         return Err(otherwise(id));
     }

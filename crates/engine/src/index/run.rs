@@ -13,7 +13,7 @@
 //! nobody holds while the device works.
 
 use super::piece::LoadedPiece;
-use crate::container::reader::peeked;
+use crate::container::reader::{ReadAs, peeked};
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose, TAG_BYTES};
 use onefold_format::index_run::{
@@ -67,6 +67,8 @@ pub struct Run {
     kind: IndexKind,
     key: Key,
     sealer: ObjectSealer,
+    /// How its pieces are read.
+    read_as: ReadAs,
     /// Where the pages of every piece begin.
     starts: Vec<u64>,
     /// The fence of every piece: a look-up's first step, in few cache lines.
@@ -119,14 +121,19 @@ impl Run {
     /// Opens a run: footer and table, but no piece.
     pub fn open(repository: &Repository, id: RunId) -> Result<Self> {
         let key = Key::new(layout::index_run(id))?;
-        peeked(repository.store(), &key, || Self::open_peeked(repository, id))
+        peeked(repository.store(), &key, || Self::open_as(repository, id, ReadAs::Peek))
     }
 
-    fn open_peeked(repository: &Repository, id: RunId) -> Result<Self> {
+    /// The same of what the store holds now; and so are its pieces.
+    pub fn open_stored(repository: &Repository, id: RunId) -> Result<Self> {
+        Self::open_as(repository, id, ReadAs::Stored)
+    }
+
+    fn open_as(repository: &Repository, id: RunId, read_as: ReadAs) -> Result<Self> {
         let what = || format!("index run {id}");
         let key = Key::new(layout::index_run(id))?;
         // A run is a hint: whatever it names is looked for.
-        let (size, tail) = repository.store().peek_tail(&key, TAIL_GUESS_BYTES)?;
+        let (size, tail) = read_as.tail(repository.store(), &key, TAIL_GUESS_BYTES)?;
         let footer = Footer::decode(&tail, size).context(what)?;
         let length = usize::try_from(footer.table_length)
             .ok()
@@ -137,7 +144,7 @@ impl Run {
             None => {
                 let offset = size - FOOTER_BYTES as u64 - footer.table_length;
                 let mut sealed = vec![0; length];
-                repository.store().peek_range(&key, offset, &mut sealed)?;
+                read_as.range(repository.store(), &key, offset, &mut sealed)?;
                 sealed
             }
         };
@@ -156,6 +163,7 @@ impl Run {
             kind: footer.kind,
             key,
             sealer,
+            read_as,
             starts: table.starts(),
             piece_fences: table
                 .fences
@@ -260,7 +268,7 @@ impl Run {
         invariant!(is_there, "an index run has no such part", piece_id, self.id);
         let what = || format!("{piece_id:?} of index run {}", self.id);
         let mut sealed = vec![0; self.bytes_of(piece_id).max(TAG_BYTES)];
-        repository.store().peek_range(&self.key, offset, &mut sealed)?;
+        self.read_as.range(repository.store(), &self.key, offset, &mut sealed)?;
         let length = self.sealer.open(number, &mut sealed).context(what)?;
         LoadedPiece::decode(&sealed[..length], self.table.containers.len() as u32).context(what)
     }

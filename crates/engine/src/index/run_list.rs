@@ -28,7 +28,8 @@ pub fn list_runs_since(repository: &Repository, earlier: Option<Vec<RunId>>) -> 
     Err(changing())
 }
 
-fn list_once(repository: &Repository) -> Result<Vec<RunId>> {
+/// One listing: what is merged while it is read may be missing from it.
+pub(super) fn list_once(repository: &Repository) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
     repository.store().list_names(layout::INDEX, &mut |name| {
         ids.extend(layout::last_component(name).parse::<RunId>());

@@ -111,7 +111,7 @@ fn prevailing_kind(repository: &Repository) -> Result<IndexKind> {
 }
 
 /// The footers of all runs; what is damaged is passed over.
-pub(super) fn footers(repository: &Repository) -> Result<Vec<(RunId, Footer)>> {
+fn footers(repository: &Repository) -> Result<Vec<(RunId, Footer)>> {
     let mut footers = Vec::new();
     for id in list_runs(repository)? {
         let key = Key::new(layout::index_run(id))?;

@@ -56,14 +56,17 @@ impl Announced {
     /// Declares the session ready (W4) and opens the index; what a crashed session left unindexed
     /// is replayed first (S1.14).
     pub fn ready(mut self, mode: IndexMode, kind: Option<IndexKind>, job: &Job) -> Result<Ready> {
+        let repository = &self.repository;
+        // What the index says is a hint, whenever it was listed.
+        let runs = foresee(repository.store(), vec![Asked::Names(layout::INDEX.to_owned())]);
         if let Some(session) = &mut self.session {
             session.declare_ready()?;
         }
-        let repository = &self.repository;
         let index = match mode {
             IndexMode::Exact => FingerprintIndex::shared(repository)?,
             IndexMode::Sampled => Arc::new(FingerprintIndex::open_with(repository, mode)?),
         };
+        drop(runs);
         // After the index was opened: what it covers was there before, or is missing.
         let asked = [layout::DAMAGE, layout::DOUBTS].map(|name| Asked::Names(name.to_owned()));
         let foreseen = foresee(repository.store(), asked.to_vec());

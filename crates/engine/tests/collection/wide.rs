@@ -71,7 +71,7 @@ fn all_that_may_happen_at_once() {
         if seed % 8 == 4 {
             let renewer = scenario.actors.len() + 1;
             let begins = [
-                Segment::Run(1, 15 + seed),
+                Segment::Run(1, 14 + seed / 3),
                 Segment::Until(2, Decide, "epochs"),
                 Segment::Run(2, 1),
                 Segment::Until(2, ListNames, "sessions"),

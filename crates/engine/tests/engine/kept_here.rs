@@ -9,6 +9,7 @@ use onefold_engine::Repository;
 use onefold_engine::chunk_store::sections_ahead::SectionsAhead;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::container::reader;
+use onefold_engine::container::seen::SeenContainers;
 use onefold_engine::index::{ChunkIndex, FingerprintIndex};
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice, Source, backup};
 use onefold_format::delta::DeltaChoice;
@@ -16,20 +17,22 @@ use onefold_format::layout;
 use onefold_store::layers::{Counting, Operation};
 use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
 use onefold_types::{ContainerId, Result};
+use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::sync::Arc;
 
-/// A store, and what one machine keeps of it.
+/// A store, and what one machine keeps of it: all that is put from there, if it does.
 struct Machine {
     store: Arc<Counting<MemoryStore>>,
     kept: MemoryStore,
+    keeps_written: bool,
 }
 
 impl Machine {
     /// One that has kept all that there is.
     fn of(memory: &MemoryStore) -> Self {
         let store = Arc::new(Counting::new(memory.clone()));
-        Self { store, kept: memory.clone_state() }
+        Self { store, kept: memory.clone_state(), keeps_written: true }
     }
 
     fn has(&self, key: &Key) -> bool {
@@ -39,7 +42,8 @@ impl Machine {
 
 impl Blobs for Machine {
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        self.store.put(key, bytes)
+        self.store.put(key, bytes)?;
+        if self.keeps_written { self.kept.put(key, bytes) } else { Ok(()) }
     }
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         self.store.get(key)
@@ -144,7 +148,8 @@ fn a_backup_asks_for_no_section_and_no_base_that_is_kept() {
         asked_of_containers(&machine)
     };
     let all = Machine::of(&memory.clone_state());
-    let nothing = Machine { kept: MemoryStore::new(), ..Machine::of(&memory.clone_state()) };
+    let machine = Machine::of(&memory.clone_state());
+    let nothing = Machine { kept: MemoryStore::new(), keeps_written: false, ..machine };
     let (with, without) = (asked(all), asked(nothing));
     // How long the device takes is measured where it is, by some requests.
     assert!(with <= 20, "{with} requests, {without} without");
@@ -180,7 +185,9 @@ fn a_section_counts_if_its_container_was_seen_or_is_asked_for_now() {
     let section = reader::read_section(&repository, container).unwrap();
     let chunk = section.chunks[0].fingerprint;
     let counts = |seen: &[ContainerId]| {
-        let seen: Arc<[ContainerId]> = seen.into();
+        let listed = SeenContainers::default();
+        listed.note_listed(&seen.into());
+        let seen = Arc::new(listed);
         let of_session = ChunkReader::of_session(&repository, &index, Arc::clone(&seen));
         let is_base = of_session.locate_in(container, &chunk).unwrap().is_some();
         let mut ahead = SectionsAhead::of(&repository, &seen);
@@ -193,4 +200,30 @@ fn a_section_counts_if_its_container_was_seen_or_is_asked_for_now() {
     memory.delete(&key(layout::container(container))).unwrap();
     assert_eq!(counts(&[another]), [false; 2], "it is kept here, and gone");
     assert_eq!(counts(&[]), [false; 2]);
+}
+
+/// Whatever counts once it was read back is read back out of the store, all of it.
+#[test]
+fn what_was_written_is_read_back_out_of_the_store() {
+    let (memory, edited) = filled();
+    let machine = Arc::new(Machine::of(&memory));
+    let before: BTreeSet<String> =
+        ["index", "containers"].iter().flat_map(|top| names(&memory, top)).collect();
+    machine.store.take();
+    save(&open_on(Arc::clone(&machine) as Arc<dyn Store>, 7).unwrap(), &edited);
+    let counted = machine.store.take();
+    let read = |top: &str| {
+        let of_top = counted.iter().filter(|(name, operation, _)| {
+            *name == top && matches!(operation, Operation::GetRange | Operation::GetTail)
+        });
+        of_top.map(|(_, _, count)| count.bytes).sum::<u64>()
+    };
+    let written = |top: &str| {
+        let new = names(&memory, top).into_iter().filter(|name| !before.contains(name));
+        new.map(|name| memory.size(&key(name)).unwrap()).collect::<Vec<_>>()
+    };
+    let (runs, containers) = (written("index"), written("containers"));
+    assert!(runs.len() == 1 && containers.len() > 2, "{runs:?} {containers:?}");
+    // Its head is a few bytes.
+    assert!(read("index") + 64 >= runs[0], "{} of {runs:?}", read("index"));
 }
