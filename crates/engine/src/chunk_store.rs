@@ -241,9 +241,8 @@ impl ChunkStore {
     /// section that this machine has kept counts, and where the store is far away several are read
     /// at once.
     pub fn has_seen(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
-        let seen = self.bases.seen();
-        seen.note_listed(containers);
-        self.lock().port.ahead = SectionsAhead::of(repository, seen);
+        self.bases.seen.note_listed(containers);
+        self.lock().port.ahead = SectionsAhead::of(repository, &self.bases.seen);
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.

@@ -88,7 +88,8 @@ pub struct Bases {
     index: Arc<dyn ChunkIndex>,
     /// `None`: no deltas are made.
     depth_max: Option<u8>,
-    seen: Arc<SeenContainers>,
+    /// The containers that were seen to exist in this session.
+    pub seen: Arc<SeenContainers>,
     /// Opened when the first delta is met or made.
     reader: OnceLock<ChunkReader>,
     /// Looking for a base took too long: no more are looked for.
@@ -179,12 +180,6 @@ impl Bases {
         self.reader.get_or_init(|| {
             ChunkReader::of_session(&self.repository, &self.index, Arc::clone(&self.seen))
         })
-    }
-
-    /// The containers that were seen to exist in this session.
-    #[must_use]
-    pub fn seen(&self) -> &Arc<SeenContainers> {
-        &self.seen
     }
 
     /// A container's section, if the session has read it for bases and has it still.

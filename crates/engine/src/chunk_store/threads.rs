@@ -32,7 +32,7 @@ pub(super) fn context_of(
     let pool = FramePool::start(threads, options.compression, fingerprinter, similar)?;
     let (noted, told) = (Arc::clone(bases), Arc::clone(index));
     let note = move |stored: &DurableContainer| {
-        noted.seen().note_own(stored.id);
+        noted.seen.note_own(stored.id);
         noted.note_sketches(stored.id, &stored.sketches);
         told.note_durable(stored.id, &stored.fingerprints);
     };

@@ -98,9 +98,11 @@ impl Evidence {
 /// Strays, if there never was a snapshot as far as is known; else 0. They are counted before the
 /// first one is saved.
 pub fn strays(repository: &Repository) -> Result<u64> {
-    match Forgotten::load(repository)?.ids.is_empty() {
-        true => Ok(unexplained(repository, &list::container_names(repository)?)?.containers),
-        false => Ok(0),
+    let containers = list::container_names(repository)?;
+    // In a new store there is nothing to be asked about.
+    match containers.is_empty() || !Forgotten::load(repository)?.ids.is_empty() {
+        true => Ok(0),
+        false => Ok(unexplained(repository, &containers)?.containers),
     }
 }
 
