@@ -7,8 +7,8 @@
 //! run. An interrupted session thus leaves indexed containers, and the next one finds its chunks.
 //!
 //! Invariants:
-//! - a hit counts only if the container may be used (not condemned, not damaged) and its metadata
-//!   section was read from the container itself, in this session (protocol, W5);
+//! - a hit counts only if the container may be used (not condemned, not damaged), was seen to exist
+//!   in this session, and its metadata section names the chunk (protocol, W5);
 //! - a chunk that another stream is still writing counts as present because the session commits
 //!   only if every container it wrote is durable: one failed write fails all streams (R24);
 //! - nothing is indexed before its container is durable (R21).
@@ -237,11 +237,13 @@ impl ChunkStore {
         self.bases.makes_deltas()
     }
 
-    /// Says which containers were seen to exist after the session was ready (W5): of these a
+    /// Says which containers were seen to exist after the session knew its epoch (W5): of these a
     /// section that this machine has kept counts, and where the store is far away several are read
     /// at once.
     pub fn has_seen(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
-        self.bases.seen.note_listed(containers);
+        if repository.store().puts_at_once() > 1 {
+            self.bases.seen.note_listed(containers);
+        }
         self.lock().port.ahead = SectionsAhead::of(repository, &self.bases.seen);
     }
 

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! It is a hint on top of a hint: all that it knows is in containers and in runs as well, a hit
-//! counts only once the container's own metadata section was read in this session (W5), and where
+//! counts only once its container was seen to exist in this session (W5), and where
 //! it knows nothing, or is gone, the runs answer. So nothing is lost with it, and nothing waits for
 //! it. It tells of durable containers only.
 

@@ -1,4 +1,5 @@
-//! What this machine keeps of a store that is elsewhere: index runs and metadata sections.
+//! What this machine keeps of a store that is elsewhere: index runs, metadata sections, and the
+//! containers that it has written itself.
 //!
 //! A backup reads the same summaries and pages of index runs as the last one did, a restore or a
 //! listing the same sections and directories. Objects never change, so what was read once need not
@@ -15,7 +16,7 @@
 //! | a tail (`peek_tail`) | a container | `METADATA_SECTION_MAX_BYTES`: its metadata section |
 //!
 //! And what is written from here, as a whole, for whoever peeks or glances (`glance_range`):
-//! containers, and index runs of at most [`RUN_MAX_BYTES`]. The next backup of the same machine
+//! containers, and what is put in pieces, index runs, of at most [`RUN_MAX_BYTES`]. The next backup of the same machine
 //! looks its chunks up in these, reads their sections, and makes its differences against their
 //! chunks. A process keeps no more of them than the [`WRITTEN_PART`]th part of the bound, so that a
 //! long first backup leaves room for the rest.
@@ -25,9 +26,10 @@
 //!
 //! # Invariants
 //! - Whatever proves that an object exists is asked for where it is; here only what proves nothing
-//!   is answered. So a container that was deleted may still seem to have its section: whoever then
-//!   reads its frames finds out, as beside any collection.
-//! - What is kept of what was written is kept once it is in the store.
+//!   is answered. So a container that was deleted may still seem to be there to whoever only reads;
+//!   a session asks for proof (protocol, W5).
+//! - What was written is given out once it was read back out of the store (`was_read_back`): until
+//!   then it lies under another name, and a process that ends before leaves it so.
 //! - What is kept is as it is in the store: of an encrypted one nothing can be learnt without its
 //!   keys.
 //! - Nothing rests on a file here. Each has a checksum over its name and bytes, and what does not
@@ -114,6 +116,9 @@ impl<S: Store> LocalCache<S> {
     fn keep_written(&self, key: &Key, bytes: &[u8]) {
         let Some(kept) = self.kept_whole(key) else { return };
         let length = bytes.len() as u64;
+        if !kept.has_room_for(length) {
+            return;
+        }
         let before = self.written_bytes.fetch_add(length, Ordering::Relaxed);
         if before + length > self.size_max_bytes / WRITTEN_PART {
             self.written_bytes.fetch_sub(length, Ordering::Relaxed);
@@ -216,6 +221,13 @@ impl<S: Store> Blobs for LocalCache<S> {
         Ok((size, tail))
     }
 
+    fn was_read_back(&self, key: &Key) {
+        if let Some(kept) = self.kept_whole(key) {
+            kept.trust_whole(key);
+        }
+        self.store.was_read_back(key);
+    }
+
     fn distrust(&self, key: &Key) -> bool {
         // Also the second time: several may have read what was kept before the first one said so.
         let keeps = self.kept.get().is_some();
@@ -239,11 +251,10 @@ impl<S: Store> Blobs for LocalCache<S> {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        self.store.delete(key)?;
         if let Some(kept) = self.kept_whole(key) {
             kept.drop_whole(key);
         }
-        Ok(())
+        self.store.delete(key)
     }
 
     fn settle(&self, prefix: &str) -> Result<()> {

@@ -158,6 +158,10 @@ pub trait Blobs: Send + Sync {
         false
     }
 
+    /// What was put under this name was read back out of the store, and is as it was put: from now
+    /// on whoever peeks may be given what was put.
+    fn was_read_back(&self, _key: &Key) {}
+
     /// The size of an object.
     ///
     /// # Errors

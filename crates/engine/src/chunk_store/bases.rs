@@ -3,8 +3,8 @@
 //!
 //! # Algorithm
 //! *Found.* A look-up that meets a delta has a duplicate only if the delta can be made: its bases
-//! are listed, as whole chunks or shallower deltas, by containers that may be used and whose
-//! sections were read in this session; the same holds for the bases of those (protocol, W5). It is
+//! are listed, as whole chunks or shallower deltas, by containers that may be used and were seen
+//! to exist in this session; the same holds for the bases of those (protocol, W5). It is
 //! asked once for each section that is read. What cannot be shown counts as not there, and is
 //! stored again.
 //!

@@ -281,6 +281,7 @@ fn store_container(store: &dyn Store, container: &FinishedContainer) -> Result<(
             container.id
         )));
     }
+    store.was_read_back(&key);
     Ok(())
 }
 

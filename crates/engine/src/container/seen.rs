@@ -5,7 +5,8 @@
 //! a metadata section counts that this machine has kept; of every other one it is read from the
 //! store.
 //!
-//! Memory: 16 bytes for each container that was listed, shared by all who ask.
+//! Memory: 16 bytes for each container that was listed, and some more for each that was stored; in
+//! stores that are far away only, as others have nothing that is kept elsewhere.
 //!
 //! Concurrency: asked by all threads of a session, told by those that store.
 

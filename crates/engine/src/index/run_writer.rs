@@ -94,7 +94,10 @@ pub fn write_run(
     repository.store().put_pieces(&key, &mut |piece| writer.write(piece, next))?;
     let RunWriter { table, sum, .. } = writer;
     match read_back::verify(repository, id, &table, sum) {
-        Ok(()) => Ok(id),
+        Ok(()) => {
+            repository.store().was_read_back(&key);
+            Ok(id)
+        }
         Err(error) => {
             // It may say that it takes over from others. What cannot be deleted is a hint that
             // whoever reads it finds damaged.

@@ -3,6 +3,7 @@
 //! ```text
 //! DIRECTORY/CACHEDIR.TAG      so that backups of this machine pass it over
 //! DIRECTORY/<digit>/<name>    one part of one object
+//! DIRECTORY/<digit>/<name>.written    one that was written and not read back yet
 //!
 //! name:   the first 16 bytes of BLAKE3 of what it is part of, in hexadecimal digits
 //! digit:  the first of them
@@ -107,7 +108,7 @@ impl Extent<'_> {
         match self {
             Self::Range { length_bytes, .. } => *length_bytes as u64,
             Self::Tail { length_bytes, .. } => size.min(*length_bytes as u64),
-            Self::Whole { .. } => size + block_checks_bytes(size),
+            Self::Whole { .. } => size.saturating_add(block_checks_bytes(size)),
         }
     }
 }
@@ -180,16 +181,31 @@ impl Shards {
         })
     }
 
-    /// Keeps a whole object, if there is room for it.
+    /// Whether an object of this size can be kept as a whole.
+    pub(super) fn has_room_for(&self, size: u64) -> bool {
+        let file_bytes = size.saturating_add(block_checks_bytes(size) + HEAD_BYTES as u64);
+        file_bytes <= self.shard_max_bytes / PART_MAX
+    }
+
+    /// Keeps a whole object, if there is room for it, out of everybody's sight.
     pub(super) fn keep_whole(&self, key: &Key, bytes: &[u8]) {
         let checks: Vec<u8> = bytes.chunks(BLOCK_BYTES).flat_map(block_check).collect();
         self.keep_file(&Extent::Whole { key }, bytes.len() as u64, (&checks, bytes));
     }
 
+    /// What is kept of this object as a whole is given out from now on.
+    pub(super) fn trust_whole(&self, key: &Key) {
+        let path = self.path(&Extent::Whole { key }.name(self.store));
+        // There may be none.
+        let _ = fs::rename(untrusted(&path), path);
+    }
+
     /// Keeps an object as a whole no longer.
     pub(super) fn drop_whole(&self, key: &Key) {
+        let path = self.path(&Extent::Whole { key }.name(self.store));
         // There is seldom one.
-        let _ = fs::remove_file(self.path(&Extent::Whole { key }.name(self.store)));
+        let _ = fs::remove_file(untrusted(&path));
+        let _ = fs::remove_file(path);
     }
 
     /// Opens the file of a part; `read` is told how many bytes follow its head.
@@ -206,7 +222,8 @@ impl Shards {
         let (check, size) = head.split_first_chunk::<32>()?;
         let size = u64::from_le_bytes(size.try_into().ok()?);
         let length = found.len().checked_sub(HEAD_BYTES as u64)?;
-        if length != extent.length_bytes(size) {
+        // Nothing longer was kept, whatever lies there.
+        if length != extent.length_bytes(size) || found.len() > self.shard_max_bytes / PART_MAX {
             return None;
         }
         let read = read(&file, &Head { name, check: *check, size }, length)?;
@@ -231,7 +248,10 @@ impl Shards {
             return;
         }
         let name = extent.name(self.store);
-        let path = self.path(&name);
+        let mut path = self.path(&name);
+        if matches!(extent, Extent::Whole { .. }) {
+            path = untrusted(&path);
+        }
         let Some(directory) = path.parent() else { return };
         let check = checksum(&name, size, covered);
         let parts = [&check[..], &size.to_le_bytes(), covered, rest];
@@ -272,6 +292,11 @@ impl Shards {
             .and_then(|()| fs::rename(&draft, path))
             .inspect_err(|_| drop(fs::remove_file(&draft)))
     }
+}
+
+/// Where an object lies that was not read back yet.
+fn untrusted(path: &Path) -> PathBuf {
+    path.with_extension("written")
 }
 
 /// Makes a file that only its user can read, where there is none, nor a link.

@@ -6,7 +6,7 @@ use onefold_remote::local_cache::{
     BLOCK_BYTES, FRAMES_MAX_BYTES, INDEX_RANGE_MAX_BYTES, PART_MAX, RUN_MAX_BYTES, SHARDS,
     WRITTEN_PART,
 };
-use onefold_store::layers::{Counting, Operation};
+use onefold_store::layers::{Counting, Fault, Faulty, Operation};
 use onefold_store::{Asked, Blobs, Key, MemoryStore, Store, conformance};
 use onefold_types::limits::METADATA_SECTION_MAX_BYTES;
 use onefold_types::{ErrorKind, StoreId};
@@ -331,6 +331,13 @@ fn put_in_pieces(near: &impl Blobs, name: &str, bytes: &[u8], pieces: usize) {
         Ok(left.peek().is_some())
     };
     near.put_pieces(&key(name), each).unwrap();
+    near.was_read_back(&key(name));
+}
+
+/// Stores an object, and reads it back.
+fn put(near: &impl Blobs, name: &str, bytes: &[u8]) {
+    near.put(&key(name), bytes).unwrap();
+    near.was_read_back(&key(name));
 }
 
 #[test]
@@ -341,7 +348,7 @@ fn what_was_written_is_read_here_and_not_taken_for_a_proof() {
     for (name, pieces) in [("containers/00/a", 1), ("index/a", 1), ("index/b", 3)] {
         let far = Arc::new(Counting::new(MemoryStore::new()));
         match pieces {
-            1 => process(&far, directory.path(), ROOM_BYTES).put(&key(name), &whole).unwrap(),
+            1 => put(&process(&far, directory.path(), ROOM_BYTES), name, &whole),
             _ => put_in_pieces(&process(&far, directory.path(), ROOM_BYTES), name, &whole, pieces),
         }
         requests(&far);
@@ -423,14 +430,14 @@ fn what_was_written_is_kept_up_to_its_bounds() {
         let far = Arc::new(Counting::new(MemoryStore::new()));
         let near = process(&far, directory.path(), bound);
         let name = |number: usize| format!("containers/00/{number}");
-        (0..63).for_each(|number| near.put(&key(&name(number)), &pattern(each)).unwrap());
-        near.put(&key(&name(63)), &pattern(last)).unwrap();
+        (0..63).for_each(|number| put(&near, &name(number), &pattern(each)));
+        put(&near, &name(63), &pattern(last));
         assert_eq!(is_kept(&far, &near, &name(63)), last == each, "{last}");
         // What was too much has taken no room.
-        near.put(&key(&name(64)), &[1]).unwrap();
+        put(&near, &name(64), &[1]);
         assert_eq!(is_kept(&far, &near, &name(64)), last != each);
         let others = process(&far, directory.path(), bound);
-        others.put(&key(&name(65)), &pattern(each)).unwrap();
+        put(&others, &name(65), &pattern(each));
         assert!(is_kept(&far, &others, &name(65)), "another process");
     }
     // One object: a part of a shard, with its head and the checksums of its blocks.
@@ -440,9 +447,17 @@ fn what_was_written_is_kept_up_to_its_bounds() {
         let directory = tempfile::tempdir().unwrap();
         let far = Arc::new(Counting::new(MemoryStore::new()));
         let near = process(&far, directory.path(), bound);
-        near.put(&key("containers/00/a"), &pattern(length)).unwrap();
+        put(&near, "containers/00/a", &pattern(length));
         assert_eq!(is_kept(&far, &near, "containers/00/a"), kept, "{length}");
     }
+    // What is too long takes nothing of what may be written.
+    let directory = tempfile::tempdir().unwrap();
+    let far = Arc::new(Counting::new(MemoryStore::new()));
+    let near = process(&far, directory.path(), bound);
+    let name = |number: usize| format!("containers/00/{number}");
+    (0..64).for_each(|number| put(&near, &name(number), &pattern(most + 1)));
+    put(&near, &name(64), &[1]);
+    assert!(is_kept(&far, &near, &name(64)));
 }
 
 #[test]
@@ -452,7 +467,7 @@ fn of_what_was_written_and_is_damaged_no_byte_is_given_out() {
     let whole = pattern(length);
     let far = Arc::new(Counting::new(MemoryStore::new()));
     let name = "containers/00/a";
-    process(&far, directory.path(), ROOM_BYTES).put(&key(name), &whole).unwrap();
+    put(&process(&far, directory.path(), ROOM_BYTES), name, &whole);
     let kept = files(directory.path());
     let [file] = &kept[..] else { panic!("{} files", kept.len()) };
     let sound = fs::read(file).unwrap();
@@ -471,6 +486,14 @@ fn of_what_was_written_and_is_damaged_no_byte_is_given_out() {
         requests(&far);
         read("flipped");
         assert_eq!(requests(&far), 1, "{at}");
+    }
+    // A size that cannot be.
+    for size in [u64::MAX, u64::MAX / 4097 * 4096, 1 << 40] {
+        let mut sized = sound.clone();
+        sized[32..40].copy_from_slice(&size.to_le_bytes());
+        fs::write(file, sized).unwrap();
+        read("sized");
+        assert_eq!(requests(&far), 1, "{size}");
     }
     for length in [0, 31, 40, before, sound.len() - 1] {
         fs::write(file, &sound[..length]).unwrap();
@@ -491,4 +514,33 @@ fn of_what_was_written_and_is_damaged_no_byte_is_given_out() {
     fs::write(file, &sound).unwrap();
     assert!(near.distrust(&key(name)));
     assert!(!file.exists());
+}
+
+#[test]
+fn what_was_written_is_given_out_once_it_was_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let far = Arc::new(Counting::new(MemoryStore::new()));
+    let name = "index/a";
+    let asked = || {
+        requests(&far);
+        let near = process(&far, directory.path(), ROOM_BYTES);
+        near.glance_range(&key(name), 1, &mut [0; 100]).unwrap();
+        requests(&far)
+    };
+    let near = process(&far, directory.path(), ROOM_BYTES);
+    near.put(&key(name), &pattern(1000)).unwrap();
+    assert_eq!(asked(), 1);
+    near.was_read_back(&key(name));
+    assert_eq!(asked(), 0);
+    // Of one that cannot be deleted nothing is kept either.
+    let broken = Faulty::scripted(MemoryStore::new(), |call| match call.operation {
+        Operation::Delete => Fault::Before(ErrorKind::Io),
+        _ => Fault::None,
+    });
+    let near = LocalCache::new(broken, directory.path().to_owned(), ROOM_BYTES);
+    near.open_as(STORE, false).unwrap();
+    put(&near, "index/b", &pattern(1000));
+    let before = files(directory.path()).len();
+    assert!(near.delete(&key("index/b")).is_err());
+    assert_eq!(files(directory.path()).len(), before - 1);
 }

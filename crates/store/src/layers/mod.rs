@@ -19,6 +19,11 @@ macro_rules! pass_hints_on {
             $below.let_go();
         }
 
+        fn was_read_back(&self, key: &$crate::Key) {
+            let $this = self;
+            $below.was_read_back(key);
+        }
+
         fn puts_at_once(&self) -> usize {
             let $this = self;
             $below.puts_at_once()
