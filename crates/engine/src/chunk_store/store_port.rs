@@ -2,8 +2,8 @@
 //!
 //! A hit counts only if the container may be used, was seen to exist in this session
 //! ([`super::sections_ahead`]), and its metadata section names the chunk; a delta only if it can be
-//! made ([`super::bases`]). Accesses of the device are timed, so that the choice of a strategy rests
-//! on what this store's device costs now, caches of the system and of this machine included.
+//! made ([`super::bases`]). Accesses of the device are timed, so that the choice of a strategy
+//! rests on what this store's device costs now, caches of the system and of this machine included.
 
 use super::bases::Bases;
 use super::sections_ahead::SectionsAhead;

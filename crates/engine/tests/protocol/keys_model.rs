@@ -199,7 +199,8 @@ struct Actor {
 }
 
 /// This thread tries keys by itself from now on: each would start a thread for that otherwise, and
-/// most of the time of these tests would be the system's.
+/// most of the time of these tests would be the system's. It costs some memory for each thread that
+/// is never given back, so those that live for one run do without.
 fn try_keys_alone() {
     if rayon::current_thread_index().is_none() {
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread();
@@ -238,7 +239,6 @@ fn run(base: &MemoryStore, actors: &[Actor], order: &[usize], lists: Lists) -> L
     let (opened_by, all_turns) = (&opened, &turns);
     let results: Vec<bool> = std::thread::scope(|scope| {
         let act = |(number, actor): (usize, &'_ Actor)| {
-            try_keys_alone();
             let ok = (actor.task)(&opened_by[number]).is_ok();
             let mut turns = all_turns.0.lock().unwrap();
             turns.running -= 1;
