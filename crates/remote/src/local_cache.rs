@@ -17,9 +17,9 @@
 //!
 //! And what is written from here, as a whole, for whoever peeks or glances (`glance_range`):
 //! containers, and what is put in pieces, index runs, of at most [`RUN_MAX_BYTES`]. The next backup
-//! of the same machine looks its chunks up in these, reads their sections, and makes its differences
-//! against their chunks. A process keeps no more of them than the [`WRITTEN_PART`]th part of the
-//! bound, so that a long first backup leaves room for the rest.
+//! of the same machine looks its chunks up in these, reads their sections, and makes its
+//! differences against their chunks. A process keeps no more of them than the [`WRITTEN_PART`]th
+//! part of the bound, so that a long first backup leaves room for the rest.
 //!
 //! What restores and backups read of data is not kept: it is seldom read twice, and a file for each
 //! frame would cost more than asking for it.
