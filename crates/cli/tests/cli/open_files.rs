@@ -117,8 +117,9 @@ fn r88_a_backup_with_few_open_files_is_whole_or_none() {
         saved = now;
         run
     });
-    // 21 mostly; with many runs of the index open, and several directories, up to 25.
-    assert!(lowest <= 26, "a backup needs {lowest} open files");
+    // 21 mostly; with all runs of the index open that there may be, which depends on when they were
+    // merged last, and several directories, up to 27.
+    assert!(lowest <= 28, "a backup needs {lowest} open files");
     let target = sandbox.arg("target");
     sandbox.run(&["restore", "latest", "--target", &target]).expect(0);
     let restored = format!("{target}{source}");
