@@ -190,7 +190,7 @@ impl ChunkStore {
                 frames: HashMap::new(),
                 bases: Arc::clone(&bases),
                 made_of: HashMap::new(),
-                ahead: SectionsAhead::default(),
+                ahead: SectionsAhead::of(&bases.seen),
             },
             pending: HashMap::default(),
             stores_all: options.lookup == LookupStrategy::None,
@@ -240,11 +240,8 @@ impl ChunkStore {
     /// Says which containers were seen to exist after the session knew its epoch (W5): of these a
     /// section that this machine has kept counts, and where the store is far away several are read
     /// at once.
-    pub fn has_seen(&self, repository: &Repository, containers: &Arc<[ContainerId]>) {
-        if repository.store().puts_at_once() > 1 {
-            self.bases.seen.note_listed(containers);
-        }
-        self.lock().port.ahead = SectionsAhead::of(repository, &self.bases.seen);
+    pub fn has_seen(&self, containers: &Arc<[ContainerId]>) {
+        self.bases.seen.note_listed(containers);
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.

@@ -284,17 +284,7 @@ impl<S: Store> Blobs for LocalCache<S> {
 }
 
 impl<S: Store> Decisions for LocalCache<S> {
-    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        self.store.decide(key, value)
-    }
-
-    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        self.store.decided(key)
-    }
-
-    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.store.list_decided(prefix, each)
-    }
+    onefold_store::pass_decisions_on!(this => this.store);
 }
 
 impl<S: Store> Store for LocalCache<S> {

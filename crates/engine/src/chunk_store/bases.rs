@@ -3,10 +3,9 @@
 //!
 //! # Algorithm
 //! *Found.* A look-up that meets a delta has a duplicate only if the delta can be made: its bases
-//! are listed, as whole chunks or shallower deltas, by containers that may be used and were seen
-//! to exist in this session; the same holds for the bases of those (protocol, W5). It is
-//! asked once for each section that is read. What cannot be shown counts as not there, and is
-//! stored again.
+//! are listed, as whole chunks or shallower deltas, by containers that may be used and were seen to
+//! exist in this session; the same holds for the bases of those (protocol, W5). It is asked once
+//! for each section that is read. What cannot be shown counts as not there, and is stored again.
 //!
 //! *New.* Three sources of bases, all of them hints:
 //! - the chunk that stands in the same place of an earlier version, if the reader of the file knows
@@ -152,7 +151,7 @@ impl Bases {
             repository: Arc::clone(repository),
             index: Arc::clone(index),
             depth_max,
-            seen: Arc::default(),
+            seen: Arc::new(SeenContainers::of(repository.store())),
             reader: OnceLock::new(),
             is_late: AtomicBool::new(false),
             state: Mutex::new(state),

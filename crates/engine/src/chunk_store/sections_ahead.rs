@@ -27,19 +27,16 @@ use std::sync::Arc;
 pub const AHEAD_MAX: usize = 8;
 
 /// Sections that were read and not wanted yet.
-#[derive(Default)]
 pub struct SectionsAhead {
     seen: Arc<SeenContainers>,
-    is_far: bool,
     kept: BTreeMap<ContainerId, Arc<MetadataSection>>,
 }
 
 impl SectionsAhead {
-    /// For a store in which these containers were seen, in this session.
+    /// For a session that has seen these containers: none in stores that are near.
     #[must_use]
-    pub fn of(repository: &Repository, seen: &Arc<SeenContainers>) -> Self {
-        let is_far = repository.store().puts_at_once() > 1;
-        Self { seen: Arc::clone(seen), is_far, kept: BTreeMap::new() }
+    pub fn of(seen: &Arc<SeenContainers>) -> Self {
+        Self { seen: Arc::clone(seen), kept: BTreeMap::new() }
     }
 
     /// A section that was read already.
@@ -58,15 +55,15 @@ impl SectionsAhead {
     ) -> Result<Arc<MetadataSection>> {
         let is_seen = self.seen.holds(container);
         let wanted = if is_seen { reader::peek_section } else { reader::read_section };
-        if !self.is_far {
-            return wanted(repository, container).map(Arc::new);
-        }
         let listed = self.seen.listed();
         let behind = listed.partition_point(|id| *id <= container);
         let next = listed.get(behind..).unwrap_or_default();
         let next: Vec<ContainerId> =
             next.iter().take(AHEAD_MAX - 1).filter(|id| is_wanted(id)).copied().collect();
         self.kept.clear();
+        if next.is_empty() {
+            return wanted(repository, container).map(Arc::new);
+        }
         std::thread::scope(|scope| {
             let read = |id: ContainerId| move || reader::peek_short_section(repository, id);
             let reading: Vec<_> = next.iter().map(|id| (*id, scope.spawn(read(*id)))).collect();

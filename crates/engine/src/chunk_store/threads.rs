@@ -26,16 +26,13 @@ pub(super) fn context_of(
     let similar = Arc::clone(bases) as Arc<dyn SimilarChunks>;
     let similar = bases.makes_deltas().then_some(&similar);
     // Whoever seals a frame reads what is like its chunks, and waits for that where it is far.
-    let is_far = repository.store().puts_at_once() > 1;
-    let waits = similar.is_some() && is_far;
+    let waits = similar.is_some() && repository.store().puts_at_once() > 1;
     let waiting = (WAITING_THREADS * options.threads).min(repository.memory().threads_max());
     let threads = if waits { waiting.max(options.threads) } else { options.threads };
     let pool = FramePool::start(threads, options.compression, fingerprinter, similar)?;
     let (noted, told) = (Arc::clone(bases), Arc::clone(index));
     let note = move |stored: &DurableContainer| {
-        if is_far {
-            noted.seen.note_own(stored.id);
-        }
+        noted.seen.note_own(stored.id);
         noted.note_sketches(stored.id, &stored.sketches);
         told.note_durable(stored.id, &stored.fingerprints);
     };

@@ -67,6 +67,7 @@ pub struct ChunkReader {
 
 /// Of which containers what somebody of this machine has read before counts.
 enum PeeksAt {
+    /// Of none: what the store holds now is to be found out.
     None,
     /// Of all, though they may be gone.
     All,

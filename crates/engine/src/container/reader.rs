@@ -135,12 +135,12 @@ pub fn open_section_told(
 /// How something is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadAs {
-    /// As they are in the store now.
+    /// As it is in the store now.
     #[default]
     Stored,
-    /// As somebody of this machine may have written them.
+    /// As somebody of this machine may have written it.
     Glance,
-    /// And others of this machine are likely to read the same ones.
+    /// And as somebody may have read it: others of this machine are likely to read the same.
     Peek,
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Concurrency: asked by all threads of a session, told by those that store.
 
+use onefold_store::Store;
 use onefold_types::ContainerId;
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -17,20 +18,31 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 /// See the module.
 #[derive(Debug, Default)]
 pub struct SeenContainers {
+    is_far: bool,
     /// Rising.
     listed: OnceLock<Arc<[ContainerId]>>,
     own: RwLock<BTreeSet<ContainerId>>,
 }
 
 impl SeenContainers {
+    /// None so far, of a store.
+    #[must_use]
+    pub fn of(store: &dyn Store) -> Self {
+        Self { is_far: store.puts_at_once() > 1, ..Self::default() }
+    }
+
     /// These were listed, and rise. Only the first listing counts.
     pub fn note_listed(&self, containers: &Arc<[ContainerId]>) {
-        self.listed.get_or_init(|| Arc::clone(containers));
+        if self.is_far {
+            self.listed.get_or_init(|| Arc::clone(containers));
+        }
     }
 
     /// The session has stored this one.
     pub fn note_own(&self, container: ContainerId) {
-        self.own.write().unwrap_or_else(PoisonError::into_inner).insert(container);
+        if self.is_far {
+            self.own.write().unwrap_or_else(PoisonError::into_inner).insert(container);
+        }
     }
 
     /// Those that were listed, rising.

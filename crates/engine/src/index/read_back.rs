@@ -1,11 +1,10 @@
 //! A run that was written is read back before it counts.
 //!
 //! It is read as a look-up reads it, all of it, out of the store whatever this machine keeps:
-//! footer and table, every piece, every page. The
-//! table must be the one that was written, the entries of all pages together those that went in,
-//! and no piece may deny an entry of its pages. What a run is lost by is thus found while the
-//! entries are still at hand: before the session that wrote it commits, and before the runs that it
-//! takes over from are deleted.
+//! footer and table, every piece, every page. The table must be the one that was written, the
+//! entries of all pages together those that went in, and no piece may deny an entry of its pages.
+//! What a run is lost by is thus found while the entries are still at hand: before the session that
+//! wrote it commits, and before the runs that it takes over from are deleted.
 //!
 //! Memory: a piece, a piece of the hook filter and a few pages.
 

@@ -297,7 +297,7 @@ impl Backup<'_> {
             threads: self.options.threads,
             filter: self.options.filter,
             lookup: chosen.strategy,
-            index_kind: self.options.index_kind.or(Some(ready.index.kind())),
+            index_kind: self.options.index_kind,
             rewrite,
             delta: self.options.delta.map_or_else(|| self.repository.delta(), Ok)?,
             dry_run,

@@ -126,11 +126,13 @@ impl Ready {
     pub fn store(
         self,
         parent: Option<SessionId>,
-        options: ChunkStoreOptions,
+        mut options: ChunkStoreOptions,
     ) -> Result<StoringSession> {
+        // Or whoever writes a run would have to look for the kind of those that there are.
+        options.index_kind.get_or_insert(self.index.kind());
         let Announced { repository, session, avoid } = self.announced;
         let store = ChunkStore::open(&repository, self.asked, avoid, options)?;
-        store.has_seen(&repository, &self.present);
+        store.has_seen(&self.present);
         Ok(StoringSession { repository, session: session.map(Mutex::new), parent, store })
     }
 }

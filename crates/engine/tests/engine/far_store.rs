@@ -115,15 +115,7 @@ impl Blobs for Far {
 }
 
 impl Decisions for Far {
-    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        self.store.decide(key, value)
-    }
-    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        self.store.decided(key)
-    }
-    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.store.list_decided(prefix, each)
-    }
+    onefold_store::pass_decisions_on!(this => this.store);
 }
 
 impl Store for Far {

@@ -92,15 +92,7 @@ impl Blobs for Machine {
 }
 
 impl Decisions for Machine {
-    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        self.store.decide(key, value)
-    }
-    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        self.store.decided(key)
-    }
-    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.store.list_decided(prefix, each)
-    }
+    onefold_store::pass_decisions_on!(this => this.store);
 }
 
 impl Store for Machine {
@@ -189,12 +181,12 @@ fn a_section_counts_if_its_container_was_seen_or_is_asked_for_now() {
     let section = reader::read_section(&repository, container).unwrap();
     let chunk = section.chunks[0].fingerprint;
     let counts = |seen: &[ContainerId]| {
-        let listed = SeenContainers::default();
+        let listed = SeenContainers::of(&*machine);
         listed.note_listed(&seen.into());
         let seen = Arc::new(listed);
         let of_session = ChunkReader::of_session(&repository, &index, Arc::clone(&seen));
         let is_base = of_session.locate_in(container, &chunk).unwrap().is_some();
-        let mut ahead = SectionsAhead::of(&repository, &seen);
+        let mut ahead = SectionsAhead::of(&seen);
         [is_base, ahead.read(&repository, container, &|_| true).is_ok()]
     };
     let another = ContainerId([0; 16]);

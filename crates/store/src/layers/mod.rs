@@ -162,6 +162,34 @@ macro_rules! pass_blobs_on {
     };
 }
 
+/// All methods of [`crate::Decisions`], for a store over another one that changes none of them, as
+/// [`pass_hints_on`].
+///
+/// [`pass_hints_on`]: crate::pass_hints_on
+#[macro_export]
+macro_rules! pass_decisions_on {
+    ($this:ident => $below:expr) => {
+        fn decide(&self, key: &$crate::Key, value: &[u8]) -> ::onefold_types::Result<Vec<u8>> {
+            let $this = self;
+            $below.decide(key, value)
+        }
+
+        fn decided(&self, key: &$crate::Key) -> ::onefold_types::Result<Option<Vec<u8>>> {
+            let $this = self;
+            $below.decided(key)
+        }
+
+        fn list_decided(
+            &self,
+            prefix: &str,
+            each: &mut dyn FnMut(&str) -> ::onefold_types::Result<()>,
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.list_decided(prefix, each)
+        }
+    };
+}
+
 /// The methods of [`crate::Store`] but for its name, for a store over another one, as
 /// [`pass_hints_on`].
 ///

@@ -186,17 +186,7 @@ impl<S: Store> Blobs for Throttled<S> {
 }
 
 impl<S: Store> Decisions for Throttled<S> {
-    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        self.store.decide(key, value)
-    }
-
-    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        self.store.decided(key)
-    }
-
-    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.store.list_decided(prefix, each)
-    }
+    crate::pass_decisions_on!(this => this.store);
 }
 
 impl<S: Store> Store for Throttled<S> {
