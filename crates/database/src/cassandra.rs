@@ -14,22 +14,24 @@
 //! onefold_decisions (store, name) -> value
 //! onefold_entries   ((store, generation, bucket), prefix, container)
 //! onefold_news      ((store, minute), added, container) -> prefixes, for a day
+//! onefold_claims    ((store, minute), added, session, part) -> prefixes, for ten minutes
 //! ```
 //!
 //! The keyspace has to be there: how often everything is kept is for whoever runs the cluster to
 //! say. Rows of one table are written either with agreement or without, never both.
 
 use crate::engine::{
-    ANSWER_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known, NEWS_AGE_MAX, NEWS_MAX, Waiting,
-    container_of, packed, signed, unpacked, unsigned,
+    ANSWER_MAX, CLAIMS_AGE_MAX, CLAIMS_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known,
+    NEWS_AGE_MAX, NEWS_MAX, Waiting, container_of, packed, signed, unpacked, unpacked_claim,
+    unsigned,
 };
 use crate::location::DatabaseLocation;
 use crate::postgresql::generation_of;
 use crate::settings::Settings;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use onefold_engine::common_index::NewContainer;
+use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
 use onefold_store::arbiter::Incarnation;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::cluster::metadata::Peer;
@@ -41,6 +43,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::{Consistency, SerialConsistency};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,7 +60,7 @@ const NEWS_FIRST: Duration = Duration::from_secs(3600);
 /// A minute, in milliseconds.
 const MINUTE_MS: i64 = 60_000;
 
-const TABLES: [&str; 4] = [
+const TABLES: [&str; 5] = [
     "CREATE TABLE IF NOT EXISTS onefold_stores (
         store blob PRIMARY KEY, generation int, bucket_bits int, incarnation blob)",
     "CREATE TABLE IF NOT EXISTS onefold_decisions (
@@ -69,8 +72,13 @@ const TABLES: [&str; 4] = [
         store blob, minute bigint, added bigint, container blob, prefixes blob,
         PRIMARY KEY ((store, minute), added, container))
         WITH default_time_to_live = 86400",
+    "CREATE TABLE IF NOT EXISTS onefold_claims (
+        store blob, minute bigint, added bigint, session blob, part int, prefixes blob,
+        PRIMARY KEY ((store, minute), added, session, part))
+        WITH default_time_to_live = 600",
 ];
 const _: () = assert!(NEWS_AGE_MAX.as_secs() == 86_400);
+const _: () = assert!(CLAIMS_AGE_MAX.as_secs() + CLOCKS_DIFFER_MAX.as_secs() < 600);
 
 /// A keyspace of a cluster.
 pub struct Cassandra {
@@ -78,6 +86,8 @@ pub struct Cassandra {
     location: DatabaseLocation,
     settings: Settings,
     session: Mutex<Option<Arc<Open>>>,
+    /// Tells claims of the same millisecond from each other.
+    claims_made: AtomicI32,
 }
 
 /// A session, with the statements that it knows by now.
@@ -182,6 +192,26 @@ impl Open {
         }
         Ok(news)
     }
+
+    /// What was claimed in a minute after a moment.
+    async fn claims_of(
+        &self,
+        store: StoreId,
+        minute: i64,
+        after: i64,
+    ) -> Result<Vec<Claim>, Failed> {
+        let text = "SELECT added, session, prefixes FROM onefold_claims \
+                    WHERE store = ? AND minute = ? AND added > ? ORDER BY added DESC LIMIT ?";
+        let limit = CLAIMS_MAX as i32;
+        let rows = self.ask(text, (store.0.as_slice(), minute, after, limit)).await?;
+        let rows = rows.into_rows_result().map_err(failed)?;
+        let mut claims = Vec::new();
+        for row in rows.rows::<(i64, &[u8], &[u8])>().map_err(failed)? {
+            let (added, by, prefixes) = row.map_err(failed)?;
+            claims.extend(unpacked_claim(added, by, prefixes));
+        }
+        Ok(claims)
+    }
 }
 
 impl Cassandra {
@@ -192,7 +222,8 @@ impl Cassandra {
     /// There are no threads to be had.
     pub fn new(location: &DatabaseLocation, settings: Settings) -> Result<Self> {
         let waiting = Waiting::new(location.to_string())?;
-        Ok(Self { waiting, location: location.clone(), settings, session: Mutex::new(None) })
+        let (location, session) = (location.clone(), Mutex::new(None));
+        Ok(Self { waiting, location, settings, session, claims_made: AtomicI32::new(0) })
     }
 
     fn open(&self) -> Result<Arc<Open>> {
@@ -428,26 +459,82 @@ impl Engine for Cassandra {
     }
 
     fn news(&self, store: StoreId, since: Cursor) -> Result<(Vec<NewContainer>, Cursor)> {
-        let now = now_ms();
-        let first = now.saturating_sub(ms(NEWS_FIRST));
-        let after = since.0.unwrap_or(first).max(first).saturating_sub(ms(CLOCKS_DIFFER_MAX));
-        // Clocks that are ahead count as well.
-        let last = now.saturating_add(ms(CLOCKS_DIFFER_MAX)) / MINUTE_MS;
-        let mut found = self.ask("asking what is new", async |open| {
+        let minutes = Minutes::since(since, NEWS_FIRST);
+        let found = self.ask("asking what is new", async |open| {
             let mut found = Vec::new();
-            // The newest first, and no more than are told at once.
-            for minute in ((after / MINUTE_MS)..=last).rev() {
-                found.extend(open.news_of(store, minute, after).await?);
+            for minute in minutes.newest_first() {
+                found.extend(open.news_of(store, minute, minutes.after).await?);
                 if found.len() >= NEWS_MAX {
                     break;
                 }
             }
+            found.truncate(NEWS_MAX);
             Ok(found)
         })?;
-        found.truncate(NEWS_MAX);
-        let newest = found.iter().map(|(added, _)| *added).max();
-        // One whose clock is ahead does not have the others' news passed over.
-        let cursor = newest.map(|newest| newest.min(now)).max(since.0).unwrap_or(first);
-        Ok((found.into_iter().map(|(_, container)| container).collect(), Cursor(Some(cursor))))
+        let cursor = minutes.cursor(found.iter().map(|(added, _)| *added).max());
+        Ok((found.into_iter().map(|(_, container)| container).collect(), cursor))
+    }
+
+    /// By the clock of whoever claims: one that is behind claims before others who were first, and
+    /// these store the same again.
+    fn claim(&self, store: StoreId, by: SessionId, prefixes: &[u64]) -> Result<ClaimOrder> {
+        let (now, row) = (now_ms(), packed(prefixes));
+        let part = self.claims_made.fetch_add(1, Ordering::Relaxed);
+        self.ask("claiming chunks", async |open| {
+            let text = "INSERT INTO onefold_claims (store, minute, added, session, part, prefixes) \
+                        VALUES (?, ?, ?, ?, ?, ?)";
+            let (id, session) = (store.0.as_slice(), by.0.as_slice());
+            open.ask(text, (id, now / MINUTE_MS, now, session, part, row)).await.map(drop)
+        })?;
+        Ok(ClaimOrder(now, by))
+    }
+
+    fn claims(&self, store: StoreId, since: Cursor) -> Result<(Vec<Claim>, Cursor)> {
+        let minutes = Minutes::since(since, CLAIMS_AGE_MAX);
+        let claims = self.ask("asking what others claim", async |open| {
+            let mut claims = Vec::new();
+            for minute in minutes.newest_first() {
+                claims.extend(open.claims_of(store, minute, minutes.after).await?);
+                if claims.len() >= CLAIMS_MAX {
+                    break;
+                }
+            }
+            claims.truncate(CLAIMS_MAX);
+            Ok(claims)
+        })?;
+        let cursor = minutes.cursor(claims.iter().map(|(order, _)| order.0).max());
+        Ok((claims, cursor))
+    }
+}
+
+/// The minutes in which something may have been told since somebody asked last.
+struct Minutes {
+    now: i64,
+    since: Option<i64>,
+    first: i64,
+    /// What was told later than this counts.
+    after: i64,
+}
+
+impl Minutes {
+    /// Those since then, and no more than lie so far back.
+    fn since(since: Cursor, at_most: Duration) -> Self {
+        let now = now_ms();
+        let first = now.saturating_sub(ms(at_most));
+        let after = since.0.unwrap_or(first).max(first).saturating_sub(ms(CLOCKS_DIFFER_MAX));
+        Self { now, since: since.0, first, after }
+    }
+
+    /// The newest first, because no more is told at once than so much. Clocks that are ahead count
+    /// as well.
+    fn newest_first(&self) -> impl Iterator<Item = i64> {
+        let last = self.now.saturating_add(ms(CLOCKS_DIFFER_MAX)) / MINUTE_MS;
+        ((self.after / MINUTE_MS)..=last).rev()
+    }
+
+    /// How far it was read. One whose clock is ahead does not have others passed over.
+    fn cursor(&self, newest: Option<i64>) -> Cursor {
+        let newest = newest.map(|newest| newest.min(self.now)).max(self.since);
+        Cursor(Some(newest.unwrap_or(self.first)))
     }
 }

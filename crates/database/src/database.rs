@@ -14,10 +14,10 @@ use crate::location::{DatabaseLocation, Kind};
 use crate::postgresql::Postgres;
 use crate::settings::Settings;
 use onefold_engine::Interrupt;
-use onefold_engine::common_index::{CommonIndex, NewContainer};
+use onefold_engine::common_index::{Claim, ClaimOrder, CommonIndex, NewContainer};
 use onefold_store::arbiter::Incarnation;
 use onefold_store::{Arbiter, Key};
-use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -43,6 +43,7 @@ pub struct Database {
 struct State {
     generation: Option<Generation>,
     cursor: Cursor,
+    claims_cursor: Cursor,
     trouble: Option<String>,
 }
 
@@ -204,5 +205,20 @@ impl CommonIndex for Database {
         state.generation = generation.or(state.generation);
         state.cursor = cursor;
         Ok(news)
+    }
+
+    fn claim(&self, by: SessionId, prefixes: &[u64]) -> Result<(ClaimOrder, Vec<Claim>)> {
+        let store = self.opened()?;
+        // Told before it is asked: of two that do so at the same time one hears of the other.
+        let order = self.noted(self.engine.claim(store, by, prefixes))?;
+        Ok((order, self.claims()?))
+    }
+
+    fn claims(&self) -> Result<Vec<Claim>> {
+        let store = self.opened()?;
+        let since = self.state().claims_cursor;
+        let (claims, cursor) = self.noted(self.engine.claims(store, since))?;
+        self.state().claims_cursor = cursor;
+        Ok(claims)
     }
 }

@@ -6,13 +6,14 @@
 //! | decisions | a row for each name | once for all time |
 //! | the index in common | rows of prefix and container, in buckets | added in any order, any number of times |
 //! | news | a row for each container that was stored lately | added; gone after [`NEWS_AGE_MAX`] |
+//! | claims | a row for each batch of chunks that somebody is about to store | added; gone after [`CLAIMS_AGE_MAX`] |
 //!
 //! Entries of a generation are never deleted one by one: an index that has grown old is filled anew
 //! as the next generation, and the old one goes as a whole.
 
-use onefold_engine::common_index::NewContainer;
+use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
 use onefold_store::arbiter::Incarnation;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
@@ -27,6 +28,10 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(15);
 pub const NEWS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Containers told at once to whoever asks first.
 pub const NEWS_MAX: usize = 2048;
+/// How long claims are told: whoever made an older one has stored what it claimed, or is gone.
+pub const CLAIMS_AGE_MAX: Duration = Duration::from_secs(60);
+/// Claims told at once, the newest ones.
+pub const CLAIMS_MAX: usize = 1024;
 /// Threads that wait for the network.
 const WORKERS: usize = 2;
 
@@ -126,6 +131,13 @@ pub trait Engine: Send + Sync {
 
     /// What was announced since, and how far that goes.
     fn news(&self, store: StoreId, since: Cursor) -> Result<(Vec<NewContainer>, Cursor)>;
+
+    /// Tells all others what a session is about to store; what it is told by later claims need not
+    /// outlast a crash of the database.
+    fn claim(&self, store: StoreId, by: SessionId, prefixes: &[u64]) -> Result<ClaimOrder>;
+
+    /// What was claimed since, and how far that goes.
+    fn claims(&self, store: StoreId, since: Cursor) -> Result<(Vec<Claim>, Cursor)>;
 }
 
 /// The threads of a database, and the time that everything may take.
@@ -187,11 +199,22 @@ pub(crate) fn packed(prefixes: &[u64]) -> Vec<u8> {
     prefixes.iter().flat_map(|prefix| prefix.to_le_bytes()).collect()
 }
 
+/// The same back; `None` for what nobody has written so.
+fn prefixes_of(packed: &[u8]) -> Option<Vec<u64>> {
+    let (prefixes, rest) = packed.as_chunks::<8>();
+    let prefixes = prefixes.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    rest.is_empty().then_some(prefixes)
+}
+
 /// A container with its prefixes; `None` for what nobody has written so.
 pub(crate) fn unpacked(container: &[u8], prefixes: &[u8]) -> Option<NewContainer> {
-    let (prefixes, rest) = prefixes.as_chunks::<8>();
-    let prefixes = prefixes.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    rest.is_empty().then_some((container_of(container)?, prefixes))
+    Some((container_of(container)?, prefixes_of(prefixes)?))
+}
+
+/// A claim with its prefixes; `None` for what nobody has written so.
+pub(crate) fn unpacked_claim(moment: i64, by: &[u8], prefixes: &[u8]) -> Option<Claim> {
+    let by = by.try_into().ok().map(SessionId)?;
+    Some((ClaimOrder(moment, by), prefixes_of(prefixes)?))
 }
 
 pub(crate) fn container_of(bytes: &[u8]) -> Option<ContainerId> {

@@ -9,15 +9,17 @@
 //! it.
 
 use crate::engine::{
-    ANSWER_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known, NEWS_AGE_MAX, NEWS_MAX, Waiting,
-    container_of, packed, signed, unpacked, unsigned,
+    ANSWER_MAX, CLAIMS_AGE_MAX, CLAIMS_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known,
+    NEWS_AGE_MAX, NEWS_MAX, Waiting, container_of, packed, signed, unpacked, unpacked_claim,
+    unsigned,
 };
 use crate::location::DatabaseLocation;
 use crate::settings::Settings;
-use onefold_engine::common_index::NewContainer;
+use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
+use onefold_engine::index::claims::CLAIM_PREFIXES_MAX;
 use onefold_store::arbiter::Incarnation;
 use onefold_types::limits::CONTAINER_CHUNKS_MAX;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -51,6 +53,11 @@ CREATE TABLE IF NOT EXISTS onefold_news (
     store bytea NOT NULL, added timestamptz NOT NULL DEFAULT now(),
     container bytea NOT NULL, prefixes bytea NOT NULL);
 CREATE INDEX IF NOT EXISTS onefold_news_of ON onefold_news (store, number);
+CREATE UNLOGGED TABLE IF NOT EXISTS onefold_claims (
+    number bigserial PRIMARY KEY,
+    store bytea NOT NULL, added timestamptz NOT NULL DEFAULT now(),
+    session bytea NOT NULL, prefixes bytea NOT NULL);
+CREATE INDEX IF NOT EXISTS onefold_claims_of ON onefold_claims (store, number);
 ";
 
 /// A database of PostgreSQL.
@@ -378,6 +385,49 @@ impl Engine for Postgres {
             news.extend(unpacked(self.column(row, 1)?, self.column(row, 2)?));
         }
         Ok((news, Cursor(Some(newest))))
+    }
+
+    /// The table is not logged, so nobody waits for the disk.
+    fn claim(&self, store: StoreId, by: SessionId, prefixes: &[u64]) -> Result<ClaimOrder> {
+        let row = packed(prefixes);
+        let made = self.ask("claiming chunks", async |connection| {
+            let text = "INSERT INTO onefold_claims (store, session, prefixes) \
+                        VALUES ($1, $2, $3) RETURNING number";
+            let statement = connection.prepared(text).await?;
+            let (id, session) = (store.0.as_slice(), by.0.as_slice());
+            connection.client.query_one(&statement, &[&id, &session, &row]).await
+        })?;
+        Ok(ClaimOrder(self.column(&made, 0)?, by))
+    }
+
+    fn claims(&self, store: StoreId, since: Cursor) -> Result<(Vec<Claim>, Cursor)> {
+        let rows = self.ask("asking what others claim", async |connection| {
+            let (id, age) = (store.0.as_slice(), CLAIMS_AGE_MAX.as_secs_f64());
+            if since.0.is_none() {
+                let text = "DELETE FROM onefold_claims WHERE number = ANY (ARRAY (SELECT number \
+                            FROM onefold_claims WHERE store = $1 \
+                            AND added < now() - make_interval(secs => $2) LIMIT $3))";
+                let statement = connection.prepared(text).await?;
+                let limit = DELETED_AT_ONCE;
+                connection.client.execute(&statement, &[&id, &age, &limit]).await?;
+            }
+            let text = "SELECT number, session, prefixes FROM onefold_claims \
+                        WHERE store = $1 AND number > $2 AND octet_length(prefixes) <= $4 \
+                        AND added >= now() - make_interval(secs => $5) \
+                        ORDER BY number DESC LIMIT $3";
+            let statement = connection.prepared(text).await?;
+            let after = since.0.map_or(0, |number| number.saturating_sub(NEWS_AGAIN));
+            let (limit, length) = (CLAIMS_MAX as i64, (8 * CLAIM_PREFIXES_MAX) as i32);
+            connection.client.query(&statement, &[&id, &after, &limit, &length, &age]).await
+        })?;
+        let (mut claims, mut newest) = (Vec::new(), since.0.unwrap_or(0));
+        for row in &rows {
+            let number = self.column(row, 0)?;
+            newest = newest.max(number);
+            let (by, prefixes) = (self.column(row, 1)?, self.column(row, 2)?);
+            claims.extend(unpacked_claim(number, by, prefixes));
+        }
+        Ok((claims, Cursor(Some(newest))))
     }
 }
 

@@ -18,7 +18,7 @@
 use crate::container::FrameId;
 use crate::container::log::DurableContainer;
 use crate::container::open::{ContainerContext, OpenContainer};
-use crate::index::{ChunkIndex, append};
+use crate::index::{ChunkIndex, Claims, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::placement::Unit;
 use crate::repository::Repository;
@@ -46,6 +46,7 @@ use unproved::Unproved;
 pub mod bases;
 mod batch;
 mod counters;
+mod giving_way;
 mod known_containers;
 pub mod prefix_hasher;
 pub mod presence;
@@ -121,6 +122,8 @@ pub struct ChunkStore {
     repository: Arc<Repository>,
     bases: Arc<Bases>,
     context: Arc<ContainerContext>,
+    /// `None`: there is nobody to be told, or nothing is stored.
+    claims: Option<Arc<Claims>>,
     shared: Mutex<Shared>,
     counters: Counters,
     lookup: LookupStrategy,
@@ -172,6 +175,8 @@ impl ChunkStore {
         };
         let bases = Arc::new(Bases::new(repository, &index, &avoid, delta));
         let context = threads::context_of(repository, &options, &bases, &index)?;
+        let stores_all = options.lookup == LookupStrategy::None;
+        let claims = index.claims().filter(|_| !stores_all && !options.dry_run);
         let (purse, memory) = (repository.purse(), repository.memory());
         let cache = purse.take(memory.locality_cache_bytes);
         let pending = purse.take(memory.pending_bytes());
@@ -193,7 +198,7 @@ impl ChunkStore {
                 ahead: SectionsAhead::of(&bases.seen),
             },
             pending: HashMap::default(),
-            stores_all: options.lookup == LookupStrategy::None,
+            stores_all,
             read_set: ReadSet::default(),
             elapsed: Duration::ZERO,
             explanation: String::new(),
@@ -208,6 +213,7 @@ impl ChunkStore {
             repository: Arc::clone(repository),
             bases,
             context: Arc::new(context),
+            claims,
             shared: Mutex::new(shared),
             counters: Counters::default(),
             lookup: options.lookup,
@@ -229,6 +235,17 @@ impl ChunkStore {
     /// One of so many streams.
     pub fn stream_of(self: &Arc<Self>, streams: usize) -> Result<StreamWriter> {
         StreamWriter::new(Arc::clone(self), streams)
+    }
+
+    /// How the session tells others what it is about to store, if there is a way.
+    fn claims(&self) -> Option<Arc<Claims>> {
+        self.claims.clone()
+    }
+
+    /// Hears at once what others have stored.
+    fn hear(&self) {
+        let index = Arc::clone(&self.lock().port.index);
+        index.hear();
     }
 
     /// Whether new chunks are stored as differences against others.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`chunk_index`] | the index as the rest of the engine sees it: a port |
 //! | [`joint`] | the runs, and what machines have in common beside them ([`crate::common_index`]), as one |
+//! | [`claims`] | what sessions are about to store, told to each other |
 //! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
 //! | [`run_list`] | the names of the runs in a store |
@@ -23,6 +24,7 @@
 
 pub mod append;
 pub mod chunk_index;
+pub mod claims;
 pub mod current;
 pub mod fingerprint_index;
 pub mod joint;
@@ -38,6 +40,7 @@ pub mod run_writer;
 pub mod scan;
 
 pub use chunk_index::{ChunkIndex, PrefixScan};
+pub use claims::Claims;
 pub use fingerprint_index::FingerprintIndex;
 pub use joint::JointIndex;
 pub use partition::PartitionIndex;

@@ -34,13 +34,13 @@ use onefold_format::codec::Compression;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
 use onefold_format::delta::DeltaChoice;
 use onefold_format::layout;
-use onefold_store::{Asked, Key, Store, foresee};
+use onefold_store::{Asked, Key, SharedForesight, Store, foresee, foresee_shared};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 pub use options::{InitOptions, Preset};
 use shared::Shared;
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uncopied::Uncopied;
 use zeroize::Zeroizing;
@@ -107,6 +107,7 @@ pub struct Repository {
     uncopied: Arc<Uncopied>,
     frame_bytes: Option<usize>,
     common_index: Option<Arc<dyn CommonIndex>>,
+    foreseen: Arc<Mutex<Option<SharedForesight>>>,
 }
 
 impl Repository {
@@ -174,6 +175,10 @@ impl Repository {
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
+        // The first thing that most commands read once the store is open. Names of checkpoints are
+        // evidence of nothing, so they may be listed before the keys are known.
+        let checkpoints =
+            foresee_shared(&store, vec![Asked::Names(layout::CHECKPOINTS.to_owned())]);
         // Most stores have keys.
         let keys = foresee(&*store, vec![Asked::Names(layout::KEYS.to_owned())]);
         let mut copies = read_configurations(&*store)?;
@@ -184,7 +189,9 @@ impl Repository {
             deciding::open(&*store, &configuration)?;
             refuse_if_encrypted(&*store, configuration.store_id.parse()?, expectation)?;
             drop(keys);
-            return Self::assemble(store, configuration, None, None, environment, memory);
+            let repository =
+                Self::assemble(store, configuration, None, None, environment, memory)?;
+            return Ok(repository.about_to_read(checkpoints));
         };
         let encryption = &copies[encrypted].encryption;
         if encryption != AES_256_GCM {
@@ -212,7 +219,22 @@ impl Repository {
         })?;
         // The one that was read before may have been another copy.
         deciding::expect(&*store, &configuration)?;
-        Self::assemble(store, configuration, Some(ring), Some(id), environment, memory)
+        let repository =
+            Self::assemble(store, configuration, Some(ring), Some(id), environment, memory)?;
+        Ok(repository.about_to_read(checkpoints))
+    }
+
+    /// The same with what was foreseen while it was opened.
+    fn about_to_read(self, foreseen: SharedForesight) -> Self {
+        *self.foreseen.lock().unwrap_or_else(PoisonError::into_inner) = Some(foreseen);
+        self
+    }
+
+    /// What was foreseen when the store was opened, unless that was long ago or somebody has asked
+    /// before: the names of its checkpoints.
+    pub(crate) fn foreseen_at_opening(&self) -> Option<SharedForesight> {
+        let foreseen = self.foreseen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        foreseen.and_then(|foreseen| foreseen.unless_older(ASKING_MAX))
     }
 
     fn assemble(
@@ -256,6 +278,7 @@ impl Repository {
             uncopied: Arc::default(),
             frame_bytes: None,
             common_index: None,
+            foreseen: Arc::default(),
         })
     }
 

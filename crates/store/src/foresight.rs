@@ -7,7 +7,8 @@
 //! # Invariants
 //! - A foreseen answer is given out once, to the thread that foresaw it, while its [`Foresight`]
 //!   lives, and not after this store has written what it is about. So an answer is never older than
-//!   the call of [`foresee`] in the same piece of code.
+//!   the call of [`foresee`] in the same piece of code. What is handed on ([`SharedForesight`]) has
+//!   to be right however old, and whoever uses it bounds its age.
 //! - What is read in a certain order for its meaning (an epoch before what it says is dead) must
 //!   not be foreseen together: the answers come in any order.
 //! - A foreseen failure is no failure: it is asked for again as if nothing had been said.
@@ -16,6 +17,8 @@
 
 use crate::{Key, Store};
 use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A longer object is foreseen as a [`Asked::Long`] one, or not at all.
 pub const SMALL_OBJECT_MAX_BYTES: u64 = 64 << 10;
@@ -72,6 +75,36 @@ pub fn foresee(store: &dyn Store, next: Vec<Asked>) -> Foresight<'_> {
 }
 
 impl Drop for Foresight<'_> {
+    fn drop(&mut self) {
+        if self.number != 0 {
+            self.store.forget_foreseen(self.number);
+        }
+    }
+}
+
+/// The same for whoever hands on what it holds, together with the store.
+#[must_use = "what was foreseen is forgotten at once"]
+pub struct SharedForesight {
+    store: Arc<dyn Store>,
+    number: u64,
+    since: Instant,
+}
+
+/// Says what this thread will read next, or whoever is called by it and is given this.
+pub fn foresee_shared(store: &Arc<dyn Store>, next: Vec<Asked>) -> SharedForesight {
+    let number = if next.is_empty() { 0 } else { store.foresee(next) };
+    SharedForesight { store: Arc::clone(store), number, since: Instant::now() }
+}
+
+impl SharedForesight {
+    /// Itself unless it is older than this.
+    #[must_use]
+    pub fn unless_older(self, most: Duration) -> Option<Self> {
+        Some(self).filter(|foresight| foresight.since.elapsed() < most)
+    }
+}
+
+impl Drop for SharedForesight {
     fn drop(&mut self) {
         if self.number != 0 {
             self.store.forget_foreseen(self.number);

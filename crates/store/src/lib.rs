@@ -48,7 +48,7 @@ pub mod memory;
 mod shared;
 
 pub use arbiter::{Arbiter, Arbitrated, DecidedBy};
-pub use foresight::{Asked, Foresight, foresee};
+pub use foresight::{Asked, Foresight, SharedForesight, foresee, foresee_shared};
 pub use key::Key;
 pub use local::LocalStore;
 #[cfg(any(test, feature = "testing"))]

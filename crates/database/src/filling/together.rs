@@ -229,9 +229,9 @@ fn range_of(part: u64) -> (u64, Option<u64>) {
 mod tests {
     use super::*;
     use crate::engine::{Cursor, Known};
-    use onefold_engine::common_index::NewContainer;
+    use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
     use onefold_store::arbiter::Incarnation;
-    use onefold_types::ContainerId;
+    use onefold_types::{ContainerId, SessionId};
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Mutex;
 
@@ -269,6 +269,12 @@ mod tests {
             unreachable!()
         }
         fn news(&self, _: StoreId, _: Cursor) -> Result<(Vec<NewContainer>, Cursor)> {
+            unreachable!()
+        }
+        fn claim(&self, _: StoreId, _: SessionId, _: &[u64]) -> Result<ClaimOrder> {
+            unreachable!()
+        }
+        fn claims(&self, _: StoreId, _: Cursor) -> Result<(Vec<Claim>, Cursor)> {
             unreachable!()
         }
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// One stream's writer.
 pub struct StreamWriter {
-    store: Arc<ChunkStore>,
+    pub(super) store: Arc<ChunkStore>,
     data: OpenContainer,
     nodes: OpenContainer,
     chunks: ChunkStream<ChunkBatch, Unit>,
@@ -66,10 +66,11 @@ impl StreamWriter {
         spare: &mut dyn FnMut(Vec<u8>),
     ) -> Result<Range<u64>> {
         batch.expect_whole()?;
+        self.give_way(&batch.fingerprints, spare)?;
         if let Some(placement) = &mut self.placement {
             batch.ranges.iter().for_each(|range| placement.expect(range.len() as u32));
         }
-        let Self { store, data, chunks, appended, placement, corresponding, .. } = self;
+        let Self { store, chunks, appended, corresponding, .. } = self;
         let mut batch = batch;
         let known = std::mem::take(&mut batch.corresponding);
         let tickets = store.judge(|shared| {
@@ -82,9 +83,23 @@ impl StreamWriter {
         if ticket > 0 {
             store.judge(|shared| chunks.judge_below(ticket, shared))?;
         }
-        let mut placing = Placing { store, data, appended, placement, corresponding };
-        chunks.release(&mut placing, &mut |batch| spare(batch.buffer))?;
+        self.release(spare)?;
         Ok(tickets)
+    }
+
+    /// Sends on what has a verdict.
+    fn release(&mut self, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
+        let Self { store, data, chunks, appended, placement, corresponding, .. } = self;
+        let mut placing = Placing { store, data, appended, placement, corresponding };
+        chunks.release(&mut placing, &mut |batch| spare(batch.buffer))
+    }
+
+    /// Decides all chunks that still wait and closes the container at hand: others want them.
+    pub(super) fn let_go(&mut self, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
+        let Self { store, chunks, .. } = self;
+        store.judge(|shared| chunks.judge_below(u64::MAX, shared))?;
+        self.release(spare)?;
+        self.data.finish()
     }
 
     /// All chunks below the ticket that were not discarded are part of the tree.

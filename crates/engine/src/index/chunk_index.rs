@@ -8,6 +8,7 @@
 //!
 //! Concurrency: shared by threads, and opened once for each process.
 
+use super::claims::Claims;
 use super::FingerprintIndex;
 use super::locate::Instances;
 use super::scan::EntryScan;
@@ -16,6 +17,7 @@ use crate::repository::Repository;
 use onefold_policy::BucketCounts;
 use onefold_types::{ContainerId, Fingerprint, Result, RunId, bug};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// From fingerprints to the containers that may hold them.
 pub trait ChunkIndex: Send + Sync {
@@ -91,6 +93,14 @@ pub trait ChunkIndex: Send + Sync {
 
     /// Takes notice of what was added and merged since; says whether anything was.
     fn refresh(&self, repository: &Repository) -> Result<bool>;
+
+    /// How sessions tell each other what they are about to store, if there is a way.
+    fn claims(&self) -> Option<Arc<Claims>> {
+        None
+    }
+
+    /// Hears at once what others have stored, if there is a way.
+    fn hear(&self) {}
 
     /// Tells others of a container that the own session has just made durable, if there is a way.
     fn note_durable(&self, container: ContainerId, fingerprints: &[Fingerprint]);

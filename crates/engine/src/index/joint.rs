@@ -14,31 +14,36 @@
 //! may never write a run, and whoever reads later need not ask anybody. Those that chunks were
 //! found in are indexed before the commit, whoever stored them ([`ChunkIndex::cover`]).
 //!
+//! What others have stored is kept newest first: beyond the bound the oldest is forgotten, which is
+//! what a session that keeps up with others needs least, and costs room only.
+//!
 //! A common index that fails is left alone for a while (`PAUSE_NS`); until then the runs answer.
 //!
 //! Concurrency: as all indexes. One lock around what is fresh, never held while somebody is asked,
 //! and one thread at a time asks for news; the others go on with what is known.
 
 use super::chunk_index::{ChunkIndex, PrefixScan};
+use super::claims::Claims;
 use super::fingerprint_index::FingerprintIndex;
 use super::run_writer;
-use crate::common_index::CommonIndex;
+use crate::common_index::{CommonIndex, NewContainer};
 use crate::container::log::DurableContainer;
 use crate::container::reader;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
 use onefold_types::environment::Clock;
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, RunId};
-use std::collections::{BTreeSet, HashMap};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, RunId, SessionId};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often others are asked what is new.
 const NEWS_PERIOD_NS: i64 = 1_000_000_000;
 /// How long a common index is left alone that has failed: an attempt may take a quarter of it.
 const PAUSE_NS: i64 = 60_000_000_000;
-/// What a fresh chunk takes: a map's entry, at the worst that a map is filled.
-const FRESH_CHUNK_BYTES: usize = 64;
+/// What a fresh chunk takes: a map's entry, at the worst that a map is filled, and its place in the
+/// order.
+const FRESH_CHUNK_BYTES: usize = 72;
 /// Memory for fresh chunks: a hundred thousand, of three gigabytes.
 const FRESH_BYTES: usize = 8 << 20;
 
@@ -54,6 +59,8 @@ pub struct JointIndex {
     present: Arc<[ContainerId]>,
     fresh: Mutex<Fresh>,
     fresh_max: usize,
+    /// `None`: nothing is stored.
+    claims: Option<Arc<Claims>>,
     _lease: Lease,
 }
 
@@ -62,6 +69,8 @@ pub struct JointIndex {
 struct Fresh {
     chunks: HashMap<u64, ContainerId>,
     containers: BTreeSet<ContainerId>,
+    /// The same by container, in the order in which it was heard of.
+    in_order: VecDeque<NewContainer>,
     /// The generation of the runs whose containers are not fresh any more.
     generation: u64,
     asked_ns: Option<i64>,
@@ -77,8 +86,8 @@ impl Fresh {
         self.failed_ns.is_none_or(is_over)
     }
 
-    fn is_due(&self, now_ns: i64) -> bool {
-        let is_over = |asked: i64| !(0..NEWS_PERIOD_NS).contains(&now_ns.saturating_sub(asked));
+    fn is_due(&self, now_ns: i64, period_ns: i64) -> bool {
+        let is_over = |asked: i64| !(0..period_ns).contains(&now_ns.saturating_sub(asked));
         let is_old = self.asked_ns.is_none_or(is_over);
         is_old && !self.is_asking && self.may_ask(now_ns)
     }
@@ -88,22 +97,46 @@ impl Fresh {
         let is_covered = |id: &ContainerId| covered.binary_search(id).is_ok();
         self.containers.retain(|id| !is_covered(id));
         self.chunks.retain(|_, id| !is_covered(id));
+        self.in_order.retain(|(id, _)| !is_covered(id));
+    }
+
+    /// Keeps what a container holds, and forgets the oldest for it.
+    fn keep(&mut self, (container, prefixes): NewContainer, kept_max: usize) {
+        if prefixes.len() >= kept_max || !self.containers.insert(container) {
+            return;
+        }
+        while self.chunks.len() + self.containers.len() + prefixes.len() > kept_max {
+            let Some((oldest, its)) = self.in_order.pop_front() else { break };
+            self.containers.remove(&oldest);
+            for prefix in its {
+                if self.chunks.get(&prefix) == Some(&oldest) {
+                    self.chunks.remove(&prefix);
+                }
+            }
+        }
+        self.chunks.extend(prefixes.iter().map(|prefix| (*prefix, container)));
+        self.in_order.push_back((container, prefixes));
     }
 }
 
 impl JointIndex {
-    /// The runs, and what its machines have in common, of a store that has these containers.
+    /// The runs, and what its machines have in common, of a store that has these containers, for a
+    /// session, if it stores anything.
     #[must_use]
     pub fn new(
         repository: &Repository,
         runs: Arc<FingerprintIndex>,
         common: Arc<dyn CommonIndex>,
         present: Arc<[ContainerId]>,
+        session: Option<SessionId>,
     ) -> Self {
+        let claims_of = |session| Arc::new(Claims::new(repository, Arc::clone(&common), session));
+        let claims = session.map(claims_of);
         let lease = repository.purse().take(FRESH_BYTES);
         let fresh_max = lease.bytes() / FRESH_CHUNK_BYTES;
         let clock = Arc::clone(&repository.environment().clock);
-        Self { runs, common, clock, present, fresh: Mutex::default(), fresh_max, _lease: lease }
+        let fresh = Mutex::default();
+        Self { runs, common, clock, present, fresh, fresh_max, claims, _lease: lease }
     }
 
     /// Those that no run knows.
@@ -119,13 +152,20 @@ impl JointIndex {
 
     /// Asks what others have stored, if that was long ago.
     fn catch_news(&self) {
+        self.catch_news_after(NEWS_PERIOD_NS);
+    }
+
+    fn catch_news_after(&self, period_ns: i64) {
         let now_ns = self.clock.now_ns();
         {
             let mut fresh = self.fresh();
-            if !fresh.is_due(now_ns) {
+            if !fresh.is_due(now_ns, period_ns) {
                 return;
             }
             fresh.is_asking = true;
+        }
+        if let Some(claims) = &self.claims {
+            claims.catch_up();
         }
         let news = self.common.news();
         let generation = self.runs.generation();
@@ -142,16 +182,8 @@ impl JointIndex {
         };
         match news {
             Ok(news) => {
-                for (container, prefixes) in news {
-                    if is_covered(&container) {
-                        continue;
-                    }
-                    let kept = fresh.chunks.len() + fresh.containers.len();
-                    if kept + prefixes.len() + 1 > self.fresh_max {
-                        break;
-                    }
-                    fresh.containers.insert(container);
-                    fresh.chunks.extend(prefixes.into_iter().map(|prefix| (prefix, container)));
+                for one in news.into_iter().filter(|(id, _)| !is_covered(id)) {
+                    fresh.keep(one, self.fresh_max);
                 }
             }
             Err(_) => fresh.failed_ns = Some(self.clock.now_ns()),
@@ -328,6 +360,17 @@ impl ChunkIndex for JointIndex {
         if may_ask && self.common.add(container, &prefixes).is_err() {
             self.fresh().failed_ns = Some(self.clock.now_ns());
         }
+        if let Some(claims) = &self.claims {
+            claims.note_durable(&prefixes);
+        }
+    }
+
+    fn claims(&self) -> Option<Arc<Claims>> {
+        self.claims.clone()
+    }
+
+    fn hear(&self) {
+        self.catch_news_after(0);
     }
 
     fn cover(&self, repository: &Repository, found: &BTreeSet<ContainerId>) -> Result<()> {

@@ -92,7 +92,9 @@ impl Announced {
         let asked = match repository.common_index() {
             Some(common) if mode == IndexMode::Exact => {
                 let (runs, common) = (Arc::clone(&index), Arc::clone(common));
-                Arc::new(JointIndex::new(repository, runs, common, Arc::clone(&present)))
+                let (present, session) = (Arc::clone(&present), self.session.as_ref());
+                let session = session.map(WriterSession::id);
+                Arc::new(JointIndex::new(repository, runs, common, present, session))
                     as Arc<dyn ChunkIndex>
             }
             _ => Arc::clone(&index) as Arc<dyn ChunkIndex>,

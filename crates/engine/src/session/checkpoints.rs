@@ -174,6 +174,7 @@ impl CheckpointSet {
     /// Reads the checkpoints, the newest first; those that it replaces are not read.
     pub(crate) fn load(repository: &Repository) -> Result<Self> {
         let mut listed = BTreeMap::new();
+        let names = repository.foreseen_at_opening();
         let outcome = repository.store().list(layout::CHECKPOINTS, &mut |found| {
             // Another name is none of ours.
             if let Ok(id) = layout::last_component(found.key.as_str()).parse::<CheckpointId>() {
@@ -181,6 +182,7 @@ impl CheckpointSet {
             }
             Ok(())
         });
+        drop(names);
         match outcome {
             // Derived as they are, they cost time where they cannot be had.
             Err(error) if !is_passed_over(&error) => return Err(error),

@@ -5,6 +5,7 @@ mod check;
 mod check_chunks;
 mod check_index;
 mod chunk_index;
+mod claims;
 mod collection_partitioned;
 mod container_log;
 mod copying;
