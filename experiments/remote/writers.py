@@ -151,7 +151,8 @@ def together(kind, options, directory, machines):
     def collector():
         nonlocal collections
         while not over.is_set():
-            place.run("collector", "gc", "--wait", "0s")
+            # As anybody runs it: told not to wait it would have running backups start over.
+            place.run("collector", "gc")
             collections += 1
 
     try:

@@ -387,15 +387,19 @@ impl Engine for Postgres {
         Ok((news, Cursor(Some(newest))))
     }
 
-    /// The table is not logged, so nobody waits for the disk.
+    /// One after the other, so that numbers rise as claims become visible: whoever does not see a
+    /// claim was before it. The table is not logged, so nobody waits for the disk.
     fn claim(&self, store: StoreId, by: SessionId, prefixes: &[u64]) -> Result<ClaimOrder> {
         let row = packed(prefixes);
         let made = self.ask("claiming chunks", async |connection| {
             let text = "INSERT INTO onefold_claims (store, session, prefixes) \
-                        VALUES ($1, $2, $3) RETURNING number";
+                        SELECT $1, $2, $3 FROM (SELECT pg_advisory_xact_lock($4)) AS alone \
+                        RETURNING number";
             let statement = connection.prepared(text).await?;
             let (id, session) = (store.0.as_slice(), by.0.as_slice());
-            connection.client.query_one(&statement, &[&id, &session, &row]).await
+            let (half, _) = store.0.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+            let turn = i64::from_le_bytes(*half);
+            connection.client.query_one(&statement, &[&id, &session, &row, &turn]).await
         })?;
         Ok(ClaimOrder(self.column(&made, 0)?, by))
     }

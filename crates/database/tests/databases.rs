@@ -3,18 +3,21 @@
 use onefold_crypto::Suite;
 use onefold_database::cassandra::CLOCKS_DIFFER_MAX;
 use onefold_database::database::Database;
-use onefold_database::engine::{Cursor, Generation, NEWS_AGE_MAX, NEWS_MAX};
+use onefold_database::engine::{
+    CLAIMS_AGE_MAX, CLAIMS_MAX, Cursor, Generation, NEWS_AGE_MAX, NEWS_MAX,
+};
 use onefold_database::filling::together::{FILLING_AGE_MAX, FILLINGS_MAX, fill_with_others};
 use onefold_database::server::{CassandraServer, PASSWORD, PostgresServer};
 use onefold_database::{DatabaseLocation, Settings};
-use onefold_engine::common_index::CommonIndex;
+use onefold_engine::common_index::{Claim, CommonIndex};
+use onefold_engine::index::claims::CLAIM_PREFIXES_MAX;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_store::arbiter::INLINE_MAX_BYTES;
 use onefold_store::{
     Arbiter, Arbitrated, Blobs as _, Decisions, Key, MemoryStore, Store, conformance,
 };
 use onefold_types::environment::Clock;
-use onefold_types::{ContainerId, ErrorKind, Result, StoreId};
+use onefold_types::{ContainerId, ErrorKind, Result, SessionId, StoreId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
@@ -46,6 +49,7 @@ fn does_what_is_asked(url: &str) {
     one_of_eight_machines_wins(url);
     the_index_is_kept_by_generation(url);
     what_is_new_is_told_to_all(url);
+    what_is_claimed_is_told_to_all(url);
 }
 
 /// By which number stores are known here.
@@ -197,6 +201,72 @@ fn what_is_new_is_told_to_all(url: &str) {
     assert!(hearer.trouble().is_none());
 }
 
+fn session(number: u32) -> SessionId {
+    SessionId(u128::from(number).to_le_bytes())
+}
+
+fn what_is_claimed_is_told_to_all(url: &str) {
+    let id = store_id(12);
+    connect(url).register(id, &INCARNATION).unwrap();
+    let (one, other) = (connect_once(url, id), connect_once(url, id));
+    let by_others = |claims: Vec<Claim>, own: u32| -> Vec<Claim> {
+        claims.into_iter().filter(|(order, _)| order.by() != session(own)).collect()
+    };
+    let (first, claims) = one.claim(session(1), &[7, u64::MAX]).unwrap();
+    assert_eq!(by_others(claims, 1), []);
+    // Clocks of machines tell milliseconds.
+    thread::sleep(Duration::from_millis(2));
+    let (second, claims) = other.claim(session(2), &[7]).unwrap();
+    assert_eq!(by_others(claims, 2), [(first, vec![7, u64::MAX])]);
+    assert!(first < second && second.by() == session(2));
+    assert_eq!(by_others(one.claims().unwrap(), 1), [(second, vec![7])]);
+    // Another store's are none of these, and one that says nothing is told as well.
+    let elsewhere = connect_once(url, store_id(5));
+    assert_eq!(by_others(elsewhere.claims().unwrap(), 1), []);
+    let (third, _) = one.claim(session(1), &[]).unwrap();
+    assert!(by_others(other.claims().unwrap(), 2).contains(&(third, vec![])));
+    // The longest there may be, and no more than so many at once.
+    let longest: Vec<u64> = (0..CLAIM_PREFIXES_MAX as u64).collect();
+    let (order, _) = one.claim(session(1), &longest).unwrap();
+    assert!(by_others(other.claims().unwrap(), 2).contains(&(order, longest)));
+    for number in 0..=CLAIMS_MAX as u32 {
+        one.engine().claim(id, session(100 + number), &[1]).unwrap();
+    }
+    let (claims, cursor) = one.engine().claims(id, Cursor(None)).unwrap();
+    let distinct: BTreeSet<_> = claims.iter().map(|(order, _)| order.by()).collect();
+    assert_eq!((claims.len(), distinct.len()), (CLAIMS_MAX, CLAIMS_MAX));
+    assert!(!distinct.contains(&session(100)) && cursor.0.is_some());
+    assert!(one.trouble().is_none() && other.trouble().is_none());
+}
+
+/// Eight sessions claim the same at the same time: how many take it for theirs, each time.
+fn first_of_those_that_claim_at_once(url: &str, id: StoreId) -> Vec<usize> {
+    connect(url).register(id, &INCARNATION).unwrap();
+    let machines: Vec<Database> = (0..8).map(|_| connect_once(url, id)).collect();
+    let known: Vec<Mutex<Vec<Claim>>> = machines.iter().map(|_| Mutex::default()).collect();
+    let mut firsts = Vec::new();
+    for round in 0..50_u64 {
+        let (barrier, first) = (Barrier::new(machines.len()), Mutex::new(0));
+        thread::scope(|scope| {
+            for ((number, machine), known) in (0..).zip(&machines).zip(&known) {
+                let (barrier, first) = (&barrier, &first);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let (own, claims) = machine.claim(session(number), &[round]).unwrap();
+                    let mut known = known.lock().unwrap();
+                    known.extend(claims);
+                    let is_before = |(order, prefixes): &Claim| {
+                        *order < own && order.by() != own.by() && prefixes.contains(&round)
+                    };
+                    *first.lock().unwrap() += usize::from(!known.iter().any(is_before));
+                });
+            }
+        });
+        firsts.push(first.into_inner().unwrap());
+    }
+    firsts
+}
+
 /// A clock that stands still.
 struct Standing(i64);
 
@@ -248,6 +318,8 @@ fn old_fillings_are_begun_anew(url: &str) {
 fn postgresql_does_what_is_asked() {
     let Some(server) = PostgresServer::start() else { return };
     does_what_is_asked(&server.url());
+    let firsts = first_of_those_that_claim_at_once(&server.url(), store_id(13));
+    assert!(firsts.iter().all(|first| *first == 1), "{firsts:?}");
     old_fillings_are_begun_anew(&server.url());
     let wrong =
         connect_as(&server.url(), "another one").open(store_id(1), &INCARNATION).unwrap_err();
@@ -284,6 +356,41 @@ fn news_of_postgresql_are_as_old_as_they_may_be_and_no_older() {
     });
     let told = connect_once(&server.url(), id).news().unwrap();
     assert_eq!(told, [(ContainerId([2; 16]), vec![1])]);
+}
+
+/// CLAIMS_AGE_MAX: older claims are told to nobody, and deleted by whoever asks first.
+#[test]
+fn claims_of_postgresql_are_told_for_a_minute() {
+    let Some(server) = PostgresServer::start() else { return };
+    let id = store_id(9);
+    connect(&server.url()).register(id, &INCARNATION).unwrap();
+    let database = connect_once(&server.url(), id);
+    for number in 1..=2 {
+        database.engine().claim(id, session(number), &[1]).unwrap();
+    }
+    let most = CLAIMS_AGE_MAX.as_secs();
+    let url =
+        server.url().replace("onefold@", &format!("onefold:{}@", PASSWORD.replace(' ', "%20")));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let left = runtime.block_on(async {
+        let (client, task) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(task);
+        for (number, age) in [(1, most + 1), (2, most - 20)] {
+            let set = format!(
+                "UPDATE onefold_claims SET added = now() - make_interval(secs => {age}) \
+                 WHERE get_byte(session, 0) = {number}"
+            );
+            assert_eq!(client.execute(&set, &[]).await.unwrap(), 1);
+        }
+        let told = tokio::task::spawn_blocking({
+            let url = server.url();
+            move || connect_once(&url, id).claims().unwrap()
+        });
+        let told: Vec<_> = told.await.unwrap().iter().map(|(order, _)| order.by()).collect();
+        assert_eq!(told, [session(2)]);
+        client.query("SELECT 1 FROM onefold_claims", &[]).await.unwrap().len()
+    });
+    assert_eq!(left, 1);
 }
 
 /// Killed with whatever is under way, again and again: nobody is ever told two things.
@@ -347,6 +454,9 @@ fn cassandra_does_what_is_asked() {
     assert!(missing.to_string().contains("CREATE KEYSPACE"), "{missing}");
     server.make_keyspace(1);
     does_what_is_asked(&server.url());
+    // Of those that were first by different clocks both may think so.
+    let firsts = first_of_those_that_claim_at_once(&server.url(), store_id(13));
+    assert!(firsts.iter().all(|first| (1..=4).contains(first)), "{firsts:?}");
     machines_whose_clocks_differ_hear_of_each_other(&server);
 }
 

@@ -231,6 +231,7 @@ pub fn check(
     index::check_packs(repository, &inventory, job, &mut coverage, &mut report)?;
 
     let resolver = Resolver::new(repository, inventory, coverage)?;
+    resolver.read_sections();
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
     if !list.lost.is_empty() || list.has_strays || has_lost_sessions {

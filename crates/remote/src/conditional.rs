@@ -102,7 +102,8 @@ fn race(store: &BucketStore) -> Result<usize> {
 fn refused(store: &BucketStore, why: &str) -> Error {
     Error::invalid(format!(
         "{} cannot hold a store: {why}. Snapshots and collections are decided once, which needs a \
-         server that obeys {}; use another server, or a directory",
+         server that obeys {}; name a database that \
+         decides beside it ('&database=...'), use another server, or a directory",
         store.describe(),
         store.service().condition()
     ))

@@ -9,37 +9,45 @@
 use super::CheckReport;
 use crate::repository::Repository;
 use crate::session::SnapshotList;
-use crate::session::checkpoints::Checkpoints;
+use crate::session::checkpoints::{Checkpoints, SMALL_READS_ALONE, read_all};
 use crate::session::decided::{self, CopyState, DecidedName};
 use crate::session::epoch::{self, Newest};
 use crate::session::marks::Marks;
 use crate::session::tombstones::{self, Forgotten};
 use onefold_format::layout::{self, ChangeName};
-use onefold_store::Key;
+use onefold_store::{Key, foresee};
 use onefold_types::{Error, ErrorKind, Result};
+use std::collections::BTreeSet;
+use std::str::FromStr;
 
 /// Checks everything that was decided. `record`: whether missing copies may be made.
 pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
+    // What is looked at of each is whether its copies are sound, so the listings need no order.
+    let directories = [
+        layout::OUTCOMES,
+        layout::TOMBSTONES,
+        layout::FATES,
+        layout::CHANGES,
+        layout::EPOCHS,
+        layout::SWEEPS,
+    ];
+    let listings = directories.map(decided::asked_names).concat();
+    let foreseen = foresee(repository.store(), listings);
     let names = |directory: &str| decided::names(repository, directory);
-    for name in names(layout::OUTCOMES)? {
-        check_name(repository, name.parse().ok().map(DecidedName::outcome), record, report)?;
-    }
+    let outcomes = names(layout::OUTCOMES)?;
+    check_names(repository, record, report, parsed(&outcomes, DecidedName::outcome))?;
     mend_tombstones(repository, record, report)?;
-    for name in names(layout::TOMBSTONES)? {
-        check_name(repository, name.parse().ok().map(DecidedName::tombstone), record, report)?;
-    }
-    for name in names(layout::FATES)? {
-        check_name(repository, name.parse().ok().map(DecidedName::fate), record, report)?;
-    }
-    for name in names(layout::CHANGES)? {
-        check_name(repository, name.parse().ok().map(DecidedName::change), record, report)?;
-    }
-    for name in names(layout::EPOCHS)? {
-        check_name(repository, name.parse().ok().map(DecidedName::epoch), record, report)?;
-    }
-    for name in names(layout::SWEEPS)? {
-        check_name(repository, name.parse().ok().map(DecidedName::sweep), record, report)?;
-    }
+    let tombstones = names(layout::TOMBSTONES)?;
+    check_names(repository, record, report, parsed(&tombstones, DecidedName::tombstone))?;
+    let fates = names(layout::FATES)?;
+    check_names(repository, record, report, parsed(&fates, DecidedName::fate))?;
+    let changes = names(layout::CHANGES)?;
+    check_names(repository, record, report, parsed(&changes, DecidedName::change))?;
+    let epochs = names(layout::EPOCHS)?;
+    check_names(repository, record, report, parsed(&epochs, DecidedName::epoch))?;
+    let sweeps = names(layout::SWEEPS)?;
+    check_names(repository, record, report, parsed(&sweeps, DecidedName::sweep))?;
+    drop(foreseen);
     check_free_names(repository, report)?;
     for directory in [layout::SESSIONS, layout::FINISHED, layout::PLANS] {
         check_listing(repository, directory, report)?;
@@ -70,11 +78,14 @@ fn check_free_names(repository: &Repository, report: &mut CheckReport) -> Result
     if let Ok(number) = epoch::next_number(epoch::newest(repository)?.number()) {
         names.extend([DecidedName::epoch(number), DecidedName::sweep(number)]);
     }
-    for name in names {
+    let errors_of = |number: usize| {
+        let Some(name) = names.get(number) else { return Ok([None, None]) };
         let first = repository.store().decided(&Key::new(name.name())?).err();
         let copy = Key::new(name.copy_name())?;
-        let second = repository.store().decided(&copy).err();
-        for error in [first, second].into_iter().flatten() {
+        Ok([first, repository.store().decided(&copy).err()])
+    };
+    for errors in each_in_order(repository, names.len(), &errors_of) {
+        for error in errors?.into_iter().flatten() {
             match is_in_the_way(&error) {
                 true => report.problems.push(error.to_string()),
                 false => return Err(error),
@@ -126,15 +137,51 @@ fn check_listing(
     Ok(names)
 }
 
+/// The decisions of these names; another name decides nothing.
+fn parsed<T: FromStr>(names: &BTreeSet<String>, decided: fn(T) -> DecidedName) -> Vec<DecidedName> {
+    names.iter().filter_map(|name| name.parse().ok().map(decided)).collect()
+}
+
+/// What `read` says of each number, several at once where there are many.
+fn each_in_order<T: Send>(
+    repository: &Repository,
+    count: usize,
+    read: &(dyn Fn(usize) -> Result<T> + Sync),
+) -> impl Iterator<Item = Result<T>> + use<T> {
+    let numbers: Vec<usize> = (0..count).collect();
+    let mut all = read_all(repository, &numbers, read);
+    all.sort_by_key(|(number, _)| *number);
+    all.into_iter().map(|(_, read)| read)
+}
+
+fn check_names(
+    repository: &Repository,
+    record: bool,
+    report: &mut CheckReport,
+    names: Vec<DecidedName>,
+) -> Result<()> {
+    // Several threads ask for several at once anyway.
+    let few = names.iter().filter(|_| names.len() < 2 * SMALL_READS_ALONE);
+    let asked = few.filter_map(|name| name.asked().ok()).flatten();
+    let _foreseen = foresee(repository.store(), asked.collect());
+    let states_of = |number: usize| match names.get(number) {
+        Some(name) => name.states(repository),
+        None => Ok([CopyState::Sound; 2]),
+    };
+    let states = each_in_order(repository, names.len(), &states_of);
+    names.iter().zip(states).try_for_each(|(name, states)| {
+        check_name(repository, (name, states?), record, report)
+    })
+}
+
 fn check_name(
     repository: &Repository,
-    name: Option<DecidedName>,
+    (name, states): (&DecidedName, [CopyState; 2]),
     record: bool,
     report: &mut CheckReport,
 ) -> Result<()> {
-    let Some(name) = name else { return Ok(()) };
     let (first, second) = (name.name().to_owned(), name.copy_name());
-    match name.states(repository)? {
+    match states {
         [CopyState::Sound, CopyState::Sound] => return Ok(()),
         [CopyState::Unreadable, CopyState::Sound] if !record => report.problems.push(format!(
             "'{first}' is not what was written, and its copy is: copy '{second}' over it, or it is \

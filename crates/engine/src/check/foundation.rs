@@ -7,13 +7,17 @@ use super::CheckReport;
 use crate::repository::Repository;
 use onefold_crypto::KeySlot;
 use onefold_format::layout;
-use onefold_store::Key;
+use onefold_store::{Asked, Key, foresee};
 use onefold_types::{Error, ErrorKind, KeyId, Result};
 use std::collections::BTreeMap;
 
 /// Checks configuration, key slots and generations of keys. `record`: whether missing copies may be
 /// made.
 pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
+    let both = [layout::CONFIGURATION, layout::CONFIGURATION_COPY].map(Key::new);
+    let mut asked: Vec<Asked> = both.into_iter().flatten().map(Asked::Object).collect();
+    asked.push(Asked::Names(layout::KEYS.to_owned()));
+    let _foreseen = foresee(repository.store(), asked);
     check_configuration(repository, report)?;
     check_keys(repository, report)?;
     let (notes, problems) = (&mut report.notes, &mut report.problems);
@@ -73,6 +77,8 @@ fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
         Ok(())
     })?;
     report.notes.append(&mut stray);
+    let asked = slots.values().flatten().filter_map(|name| Key::new(name.as_str()).ok());
+    let _foreseen = foresee(repository.store(), asked.map(Asked::Object).collect());
     for (id, names) in slots {
         let (mut copies, mut bad) = (Vec::new(), Vec::new());
         for name in &names {

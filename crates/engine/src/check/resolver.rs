@@ -105,6 +105,15 @@ impl Resolver {
         })
     }
 
+    /// Reads the sections of the newest containers, several at once, where that spares waiting for
+    /// one after the other.
+    pub fn read_sections(&self) {
+        if self.repository.store().puts_at_once() > 1 {
+            let newest: Vec<ContainerId> = self.inventory.contents.keys().rev().copied().collect();
+            self.reader.read_sections(&newest, self.repository.environment().readers);
+        }
+    }
+
     /// Whether something could not be told because the index is damaged too much.
     pub fn is_blind(&self) -> bool {
         self.supplement.as_ref().is_some_and(|supplement| !supplement.is_complete)

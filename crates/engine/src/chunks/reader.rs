@@ -17,6 +17,7 @@
 
 mod deltas;
 mod frames;
+mod sections;
 
 use super::caches::ChunkCaches;
 use super::{Chunk, Location, ReadFrame};

@@ -16,8 +16,6 @@ use onefold_format::node::{
 use onefold_policy::rewrite::{ContainerUse, Usage};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 /// Containers whose use is remembered, at most.
 pub const USES_MAX: usize = 1 << 18;
@@ -30,9 +28,6 @@ pub struct PlacedItem {
     /// The place of the item's first chunk in the snapshot.
     pub first_chunk: u64,
 }
-
-/// What a section takes, about, and what is beside it in the cache.
-const SECTION_BYTES: usize = 128 << 10;
 
 /// Says where the chunks of an item are likely to be, or nothing.
 pub struct Guide(Option<PlacementReader>);
@@ -77,22 +72,13 @@ impl Guide {
             0 if placed.first_chunk == 0 => placement.chunks(),
             chunks => chunks,
         };
-        let kept = nodes.repository().memory().section_cache_bytes / SECTION_BYTES;
+        let kept = nodes.sections_kept();
         let (mut containers, mut met) = (Vec::new(), HashSet::new());
         placement.runs(nodes, placed.first_chunk, chunks, &mut |run| {
             let container = run.container.filter(|id| containers.len() < kept && met.insert(*id));
             containers.extend(container);
         });
-        let next = AtomicUsize::new(0);
-        let read = || {
-            while let Some(container) = containers.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let _ = nodes.section(*container);
-            }
-        };
-        thread::scope(|scope| {
-            (1..threads.min(containers.len())).for_each(|_| drop(scope.spawn(read)));
-            read();
-        });
+        nodes.read_sections(&containers, threads);
     }
 
     /// The container that held the chunk at this place of the snapshot.
