@@ -189,8 +189,7 @@ impl Repository {
             deciding::open(&*store, &configuration)?;
             refuse_if_encrypted(&*store, configuration.store_id.parse()?, expectation)?;
             drop(keys);
-            let repository =
-                Self::assemble(store, configuration, None, None, environment, memory)?;
+            let repository = Self::assemble(store, configuration, None, None, environment, memory)?;
             return Ok(repository.about_to_read(checkpoints));
         };
         let encryption = &copies[encrypted].encryption;

@@ -169,9 +169,10 @@ fn check_names(
         None => Ok([CopyState::Sound; 2]),
     };
     let states = each_in_order(repository, names.len(), &states_of);
-    names.iter().zip(states).try_for_each(|(name, states)| {
-        check_name(repository, (name, states?), record, report)
-    })
+    names
+        .iter()
+        .zip(states)
+        .try_for_each(|(name, states)| check_name(repository, (name, states?), record, report))
 }
 
 fn check_name(

@@ -8,8 +8,8 @@
 //!
 //! Concurrency: shared by threads, and opened once for each process.
 
-use super::claims::Claims;
 use super::FingerprintIndex;
+use super::claims::Claims;
 use super::locate::Instances;
 use super::scan::EntryScan;
 use crate::container::log::DurableContainer;

@@ -6,13 +6,17 @@ use crate::steps::{
     open_on, random_bytes, reopen,
 };
 use onefold_crypto::{KdfCost, Suite};
+use onefold_engine::check::{CheckOptions, ReadData, check};
 use onefold_engine::container::open::{
     FRAMES_WAITING_MAX, WAITING_TARGET_MAX_BYTES, frames_in_flight_max,
 };
 use onefold_engine::device::{self, PROBING_MAX};
+use onefold_engine::environment::READERS;
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice, Source, backup};
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::repository::{ASKING_MAX, Password};
+use onefold_engine::session::SnapshotList;
+use onefold_engine::session::checkpoints::SMALL_READS_ALONE;
 use onefold_engine::{InitOptions, MemoryPlan, Repository};
 use onefold_format::delta::DeltaChoice;
 use onefold_format::index_run::PAGE_STORED_BYTES;
@@ -41,11 +45,20 @@ struct Far {
     /// so, by object, place and length.
     damaged: Option<Mutex<BTreeSet<(Key, u64, usize)>>>,
     distrusted: Mutex<BTreeSet<Key>>,
+    /// Whether names of checkpoints were foreseen, and still are, and each time that they were
+    /// listed whether they were.
+    checkpoints: Mutex<(bool, Vec<bool>)>,
 }
 
 impl Far {
     fn new(store: Faulty<MemoryStore>) -> Self {
-        Self { store, foreseen: Mutex::default(), damaged: None, distrusted: Mutex::default() }
+        Self {
+            store,
+            foreseen: Mutex::default(),
+            damaged: None,
+            distrusted: Mutex::default(),
+            checkpoints: Mutex::default(),
+        }
     }
 
     fn damage(&self, key: &Key, offset: u64, bytes: &mut [u8]) {
@@ -73,6 +86,11 @@ impl Blobs for Far {
         self.store.size(key)
     }
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        if prefix == layout::CHECKPOINTS {
+            let mut checkpoints = self.checkpoints.lock().unwrap();
+            let is_foreseen = checkpoints.0;
+            checkpoints.1.push(is_foreseen);
+        }
         self.store.list(prefix, each)
     }
     fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
@@ -103,14 +121,21 @@ impl Blobs for Far {
         4
     }
     fn foresee(&self, next: Vec<Asked>) -> u64 {
+        if next == [Asked::Names(layout::CHECKPOINTS.to_owned())] {
+            self.checkpoints.lock().unwrap().0 = true;
+            return 2;
+        }
         if next != [Asked::Names(layout::KEYS.to_owned())] {
             return 0;
         }
         *self.foreseen.lock().unwrap() = Some(names(self.store.inner(), layout::KEYS));
         1
     }
-    fn forget_foreseen(&self, _: u64) {
-        *self.foreseen.lock().unwrap() = None;
+    fn forget_foreseen(&self, number: u64) {
+        match number {
+            2 => self.checkpoints.lock().unwrap().0 = false,
+            _ => *self.foreseen.lock().unwrap() = None,
+        }
     }
 }
 
@@ -256,6 +281,73 @@ fn keys_that_were_foreseen_before_a_long_question_are_looked_for_again() {
     // What was foreseen is used, or this test would test nothing.
     assert!(opened(5, Duration::ZERO, b"at once").is_err());
     opened(6, ASKING_MAX, b"later").unwrap();
+}
+
+/// Names of checkpoints are asked for while a store is opened, and believed for ASKING_MAX.
+#[test]
+fn names_of_checkpoints_are_foreseen_when_a_store_is_opened_and_not_for_long() {
+    let memory = MemoryStore::new();
+    create_on(Arc::new(memory.clone()), Suite::Aes256Gcm);
+    let listed_after = |waits: Duration| {
+        let far = Arc::new(Far::new(Faulty::scripted(memory.clone(), |_| Fault::None)));
+        let repository = open_on(Arc::clone(&far) as Arc<dyn Store>, 7).unwrap();
+        thread::sleep(waits);
+        for _ in 0..2 {
+            SnapshotList::load(&repository).unwrap();
+        }
+        let (is_foreseen, listed) = far.checkpoints.lock().unwrap().clone();
+        assert!(!is_foreseen, "it was never forgotten");
+        listed
+    };
+    assert_eq!(listed_after(Duration::ZERO), [true, false]);
+    assert_eq!(listed_after(ASKING_MAX), [false, false]);
+}
+
+/// How many of these requests were under way at the same time when a far store was checked by one
+/// thread; each waits a while for others.
+fn at_once_in_a_check(
+    memory: &MemoryStore,
+    concerns: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+) -> usize {
+    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&most);
+    let script = move |call: &Call<'_>| {
+        if concerns(call) {
+            counted.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(10));
+            now.fetch_sub(1, Ordering::SeqCst);
+        }
+        Fault::None
+    };
+    let far = Far::new(Faulty::scripted(memory.clone(), script));
+    let options = CheckOptions { read_data: ReadData::All, threads: 1, record_quarantine: false };
+    let report = check(&open_on(Arc::new(far), 7).unwrap(), options, &job()).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    most.load(Ordering::SeqCst)
+}
+
+#[test]
+fn a_check_reads_sections_of_a_far_store_several_at_once() {
+    let memory = filled(&random_bytes(1, 12_000_000));
+    assert_eq!(at_once_in_a_check(&memory, is_section), READERS);
+}
+
+#[test]
+fn a_check_reads_records_several_at_once() {
+    let memory = MemoryStore::new();
+    let repository = create_on(Arc::new(memory.clone()), Suite::Aes256Gcm);
+    for number in 0..3 * SMALL_READS_ALONE as u64 {
+        save(&repository, &random_bytes(number, 1000));
+    }
+    // Only a check reads the second copies, and asks for what the next commands decide.
+    let second = |call: &Call<'_>| call.name.starts_with("copies/outcomes/") && !is_list(call);
+    assert_eq!(at_once_in_a_check(&memory, second), 3);
+    let free = |call: &Call<'_>| call.name.starts_with("copies/tombstones/") && !is_list(call);
+    assert!(at_once_in_a_check(&memory, free) > 3);
+}
+
+fn is_list(call: &Call<'_>) -> bool {
+    matches!(call.operation, Operation::List | Operation::ListNames | Operation::ListDecided)
 }
 
 /// FRAMES_WAITING_MAX: so many frames of a container wait for their bases at once, and the one that
