@@ -247,7 +247,7 @@ impl Context {
         if access == Access::Write {
             opened.prepare(repository.configuration().container_size_bytes);
         }
-        Ok((self.beside_its_database(repository, &opened), opened))
+        Ok((self.with_what_is_common(repository, &opened), opened))
     }
 
     /// Whether it was said that nothing is to be written.
@@ -303,16 +303,19 @@ impl Context {
             OtherStore::CopyTo => other_opened.prepare(second.configuration().container_size_bytes),
             OtherStore::HealFrom => own_opened.prepare(own.configuration().container_size_bytes),
         }
-        let own = self.beside_its_database(own, &own_opened);
-        Ok((own, self.beside_its_database(second, &other_opened)))
+        let own = self.with_what_is_common(own, &own_opened);
+        Ok((own, self.with_what_is_common(second, &other_opened)))
     }
 
     /// A store with the index that its machines have in common, if there is one.
-    fn beside_its_database(
+    fn with_what_is_common(
         &self,
         repository: Arc<Repository>,
         opened: &OpenedStore,
     ) -> Arc<Repository> {
+        if let Some(notices) = opened.notices() {
+            return Arc::new(repository.with_common_index(Arc::new(notices)));
+        }
         let Some(database) = opened.database() else { return repository };
         let mut databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
         databases.push(Arc::clone(database));

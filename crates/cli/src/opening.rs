@@ -12,8 +12,8 @@ use onefold_database::{Database, DatabaseLocation, Settings};
 use onefold_engine::Interrupt;
 use onefold_remote::conditional::Proof;
 use onefold_remote::{
-    BucketLocation, BucketStore, Location, Patience, ReadAhead, SftpLocation, SftpStore,
-    Surroundings,
+    BucketLocation, BucketStore, Location, Patience, ReadAhead, ServedNotices, SftpLocation,
+    SftpStore, Surroundings,
 };
 use onefold_store::{Arbitrated, LocalStore, Store};
 use onefold_types::error::Context as _;
@@ -175,6 +175,16 @@ impl OpenedStore {
         match self {
             Self::Bucket(_, database) => database.as_ref(),
             Self::Local(_) | Self::Sftp(_) => None,
+        }
+    }
+
+    /// A server through which machines tell each other what they store.
+    pub fn notices(&self) -> Option<ServedNotices> {
+        match self {
+            Self::Bucket(store, None) if store.inner().has_notices() => {
+                Some(ServedNotices::of(Arc::clone(store)))
+            }
+            Self::Bucket(..) | Self::Local(_) | Self::Sftp(_) => None,
         }
     }
 

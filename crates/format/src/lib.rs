@@ -15,6 +15,7 @@
 //! | [`index_run`] | sorted index pages, their fences and footer |
 //! | [`node`] | tree nodes: file maps, directories, transforms, placements |
 //! | [`record`] | snapshots, plans, marks, quarantine and doubts (JSON, sealed by the engine) |
+//! | [`notice`] | what clients of a server of ours tell each other (no part of a store) |
 //! | [`share`] | what a share says about itself (JSON, in its directory) |
 //! | [`stub`] | what stands in a file whose data is in the store |
 //! | [`configuration`] | the store's configuration (JSON, readable without a key) |
@@ -28,6 +29,7 @@ pub mod index_run;
 pub mod layout;
 pub mod metadata_pack;
 pub mod node;
+pub mod notice;
 pub mod record;
 pub mod share;
 pub mod stub;

@@ -32,11 +32,13 @@ mod claiming;
 mod deciding;
 mod foreseen;
 mod listing;
+mod notices;
 mod parts;
 mod upload;
 mod waiting;
 
 pub use claiming::PREFIX_PARTS_MAX;
+pub use notices::{PAGES_MAX, ServedNotices};
 pub use parts::{PART_NAMES, PARTS_MAX};
 pub use upload::PART_BYTES;
 
@@ -63,6 +65,7 @@ use onefold_types::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use waiting::Waiting;
@@ -88,6 +91,8 @@ pub struct BucketStore {
     waiting: Waiting,
     foreseen: Foreseen<ObjectMeta>,
     way: Option<Way>,
+    /// Whether its server has said that clients can tell each other something through it.
+    has_notices: AtomicBool,
 }
 
 /// What became of a put that must not replace anything.
@@ -172,6 +177,7 @@ impl BucketStore {
             waiting,
             foreseen,
             way,
+            has_notices: AtomicBool::new(false),
         })
     }
 
@@ -267,6 +273,11 @@ impl BucketStore {
 
     /// Reads a whole object.
     fn whole(&self, path: &ObjectPath) -> Result<Vec<u8>> {
+        self.whole_told(path).map(|(bytes, _)| bytes)
+    }
+
+    /// The same, with what the server calls it in this state.
+    fn whole_told(&self, path: &ObjectPath) -> Result<(Vec<u8>, Option<String>)> {
         let what = || format!("reading '{path}'");
         let found = self
             .begin(path, None, &Attempts::default())
@@ -275,8 +286,9 @@ impl BucketStore {
             return Err(too_large(path, found.meta.size));
         }
         let mut bytes = vec![0; found.meta.size as usize];
+        let e_tag = found.meta.e_tag.clone();
         self.collect(path, found, &mut bytes)?;
-        Ok(bytes)
+        Ok((bytes, e_tag))
     }
 
     fn begin(

@@ -50,7 +50,7 @@ pub mod sftp;
 pub mod sftp_server;
 pub mod stopping;
 
-pub use bucket::BucketStore;
+pub use bucket::{BucketStore, ServedNotices};
 pub use credentials::CredentialSource;
 pub use local_cache::LocalCache;
 pub use location::{BucketLocation, Location, SftpLocation};

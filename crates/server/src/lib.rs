@@ -12,6 +12,7 @@
 //! | `bodies`, `pieces` | what arrives, in time; what is written while it arrives |
 //! | `uploads`, `open_uploads` | requests about objects that arrive in parts, and these |
 //! | `listing` | pages of names |
+//! | `notices` | what clients tell each other while they store |
 //! | `answers` | errors as answers |
 //! | `metrics` | what is counted, for Prometheus |
 //! | `certificate` | the server's own certificate |
@@ -30,6 +31,8 @@
 //! | `GET /STORE?list-type=2&prefix=DIRECTORY/` | read or append | a page of names in their order |
 //! | `DELETE /STORE/KEY` | collect | 204, also if there is none |
 //! | `GET /STORE/tmp/about` | any | what the client may, and how much room there is, as JSON |
+//! | `PUT /STORE/tmp/notices/news/CONTAINER`, `.../claims/SESSION` | append | 200, and the number of the notice as ETag |
+//! | `GET /STORE/tmp/notices/news/NUMBER`, `.../claims/NUMBER` | append | notices after that ([`onefold_format::notice`]); the ETag is `"1"` if there are more |
 //! | `GET /metrics` | metrics | text for Prometheus |
 //!
 //! # Invariants
@@ -51,6 +54,7 @@ pub mod clients;
 pub mod limits;
 mod listing;
 mod metrics;
+mod notices;
 mod objects;
 mod open_uploads;
 mod pieces;

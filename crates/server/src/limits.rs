@@ -27,6 +27,13 @@ pub const PART_MAX_BYTES: u64 = WHOLE_MAX_BYTES;
 /// Room for bodies without which the longest that is held whole would never be.
 pub const BODIES_MIN_BYTES: u64 = 4 * WHOLE_MAX_BYTES;
 
+/// What clients of a store tell each other of containers, in memory: of a million chunks.
+pub const NEWS_MAX_BYTES: usize = 8 << 20;
+/// The same of chunks that they are about to store.
+pub const CLAIMS_MAX_BYTES: usize = 2 << 20;
+/// How long that is told.
+pub const CLAIMS_AGE_MAX: Duration = Duration::from_secs(60);
+
 /// How long is waited for what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {

@@ -206,6 +206,7 @@ pub async fn about(asking: Asking) -> Result<Response, Failure> {
         let said = json!({
             "client": asking.name,
             "rights": asking.client.rights,
+            "notices": true,
             "free_bytes": left.into_iter().chain(free).min(),
         });
         Ok(said.to_string())

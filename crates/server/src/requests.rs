@@ -5,7 +5,7 @@ use crate::asking::{Asking, Query, Shared, may, on_thread};
 use crate::bodies::drain;
 use crate::clients::{Client, Clients, Right};
 use crate::metrics::Kind;
-use crate::{listing, objects, uploads};
+use crate::{listing, notices, objects, uploads};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +15,8 @@ use url::form_urlencoded;
 
 /// Below this name are no objects: what is asked for there is computed.
 const ABOUT: &str = "tmp/about";
+/// And below this one.
+const NOTICES: &str = "tmp/notices/";
 
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, request: Request<Body>) -> Response {
@@ -83,6 +85,9 @@ async fn route(
         }
         (_, "") => Err(Failure::request("this server makes, lists and deletes no buckets")),
         (&Method::GET | &Method::HEAD, ABOUT) => objects::about(asking).await,
+        (_, object) if object.starts_with(NOTICES) => {
+            notices::answer(asking, object.trim_start_matches(NOTICES), request).await
+        }
         (method, object) => {
             let key = Key::new(object)?;
             on_object(asking, method, key, &query, request).await

@@ -19,6 +19,7 @@
 //! it is not known here, and what he puts may be seen before it is durable.
 
 use crate::answers::Failure;
+use crate::notices::Notices;
 use onefold_store::{Blobs, Key, Listed, LocalStore};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
@@ -40,6 +41,8 @@ pub struct Served {
     pub name: String,
     pub(crate) store: LocalStore,
     directory: PathBuf,
+    /// What its clients tell each other.
+    pub(crate) notices: Notices,
     on_the_way: OnTheWay,
     kept: Option<Kept>,
     room: Room,
@@ -117,8 +120,9 @@ impl Served {
             room.used_bytes.store(used, Ordering::SeqCst);
         }
         let (name, on_the_way) = (name.to_owned(), OnTheWay { durable, ..OnTheWay::default() });
-        let (deleting, _locked) = (Mutex::default(), locked);
-        Ok(Self { name, store, directory: real, on_the_way, kept, room, deleting, _locked })
+        let (notices, deleting) = (Notices::default(), Mutex::default());
+        let (directory, _locked) = (real, locked);
+        Ok(Self { name, store, directory, notices, on_the_way, kept, room, deleting, _locked })
     }
 
     /// Puts an object by `put`, which nobody sees before it is durable.

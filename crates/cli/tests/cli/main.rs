@@ -65,6 +65,7 @@ mod restoring;
 mod serving;
 mod serving_bounds;
 mod serving_requests;
+mod serving_together;
 mod sharing;
 mod sharing_below;
 mod sharing_calls;

@@ -8,6 +8,7 @@ use crate::conditional;
 use crate::service::Service;
 use onefold_types::{Error, ErrorKind, Result};
 use serde::Deserialize;
+use std::sync::atomic::Ordering;
 
 /// Where it is, below the store's name: no key has this one.
 const ABOUT: &str = "about";
@@ -21,6 +22,9 @@ pub struct About {
     pub rights: Vec<String>,
     /// For how many bytes there is room.
     pub free_bytes: Option<u64>,
+    /// Whether clients can tell each other something through it.
+    #[serde(default)]
+    pub notices: bool,
 }
 
 impl About {
@@ -43,9 +47,18 @@ impl BucketStore {
         }
         let path = self.below(conditional::DIRECTORY).join(ABOUT);
         let said = self.whole(&path)?;
-        serde_json::from_slice(&said).map(Some).map_err(|_| {
+        let about: About = serde_json::from_slice(&said).map_err(|_| {
             Error::invalid(format!("what answers at {} is no server of Onefold", self.name))
-        })
+        })?;
+        self.has_notices.store(about.notices && about.may("append"), Ordering::Relaxed);
+        Ok(Some(about))
+    }
+
+    /// Whether this client can tell others something ([`super::ServedNotices`]), as far as the
+    /// server was asked.
+    #[must_use]
+    pub fn has_notices(&self) -> bool {
+        self.has_notices.load(Ordering::Relaxed)
     }
 
     /// Makes sure that the client may put something.

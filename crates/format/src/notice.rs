@@ -1,0 +1,115 @@
+//! What the clients of a server of ours tell each other through it, as it goes over the line.
+//!
+//! ```text
+//! notices = notice*
+//! notice  = number (8) | name (16) | count (4) | prefix (8) * count      little-endian
+//! ```
+//!
+//! The name is that of a container that was stored, or of a session that is about to store chunks;
+//! the prefixes are those of the chunks. None of it is kept in a store.
+
+use onefold_types::limits::CONTAINER_CHUNKS_MAX;
+use onefold_types::{Error, ErrorKind, Result};
+
+/// Prefixes in one notice, at most: as many as the fullest container has.
+pub const NOTICE_PREFIXES_MAX: usize = CONTAINER_CHUNKS_MAX;
+/// What is before the prefixes.
+pub const NOTICE_HEAD_BYTES: usize = 28;
+
+/// Something that a client told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// Notices of one kind rise.
+    pub number: i64,
+    /// Of what, or by whom.
+    pub name: [u8; 16],
+    /// Of which chunks.
+    pub prefixes: Vec<u64>,
+}
+
+/// Prefixes as they go over the line.
+#[must_use]
+pub fn pack(prefixes: &[u64]) -> Vec<u8> {
+    prefixes.iter().flat_map(|prefix| prefix.to_le_bytes()).collect()
+}
+
+/// A notice with prefixes that are packed.
+///
+/// # Errors
+///
+/// `LimitExceeded` if they are too many, `Invalid` if they are none.
+pub fn encode(number: i64, name: [u8; 16], packed: &[u8]) -> Result<Vec<u8>> {
+    let (prefixes, rest) = packed.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err(Error::invalid("prefixes have eight bytes each"));
+    }
+    let count = u32::try_from(prefixes.len()).unwrap_or(u32::MAX);
+    if prefixes.len() > NOTICE_PREFIXES_MAX {
+        let said = format!("a notice has at most {NOTICE_PREFIXES_MAX} prefixes");
+        return Err(Error::new(ErrorKind::LimitExceeded, said));
+    }
+    let mut bytes = Vec::with_capacity(NOTICE_HEAD_BYTES + packed.len());
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(&name);
+    bytes.extend_from_slice(&count.to_le_bytes());
+    bytes.extend_from_slice(packed);
+    Ok(bytes)
+}
+
+/// All notices.
+///
+/// # Errors
+///
+/// `Damaged` if the bytes are anything else.
+pub fn decode(mut bytes: &[u8]) -> Result<Vec<Notice>> {
+    let wrong = || Error::damaged("what clients told each other cannot be understood");
+    let mut notices = Vec::new();
+    while !bytes.is_empty() {
+        let (number, rest) = bytes.split_first_chunk::<8>().ok_or_else(wrong)?;
+        let (name, rest) = rest.split_first_chunk::<16>().ok_or_else(wrong)?;
+        let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(wrong)?;
+        let count = u32::from_le_bytes(*count) as usize;
+        let length = count.checked_mul(8).filter(|_| count <= NOTICE_PREFIXES_MAX);
+        let (packed, rest) =
+            length.and_then(|length| rest.split_at_checked(length)).ok_or_else(wrong)?;
+        let prefixes = packed.as_chunks::<8>().0.iter().map(|one| u64::from_le_bytes(*one));
+        let (number, prefixes) = (i64::from_le_bytes(*number), prefixes.collect());
+        notices.push(Notice { number, name: *name, prefixes });
+        bytes = rest;
+    }
+    Ok(notices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_round_trip_and_nothing_else_does() {
+        let packed = pack(&[7, u64::MAX]);
+        assert_eq!(packed[..8], [7, 0, 0, 0, 0, 0, 0, 0]);
+        let bytes = [encode(-1, [3; 16], &packed).unwrap(), encode(9, [4; 16], &[]).unwrap()];
+        let bytes = bytes.concat();
+        assert_eq!(bytes.len(), 2 * NOTICE_HEAD_BYTES + 16);
+        let first = Notice { number: -1, name: [3; 16], prefixes: vec![7, u64::MAX] };
+        let second = Notice { number: 9, name: [4; 16], prefixes: vec![] };
+        assert_eq!(decode(&bytes).unwrap(), [first.clone(), second]);
+        for end in 1..bytes.len() {
+            match decode(&bytes[..end]) {
+                Ok(notices) => assert_eq!(notices, [first.clone()]),
+                Err(error) => assert!(error.is_lost(), "{error}"),
+            }
+        }
+        assert!(encode(1, [3; 16], &packed[1..]).is_err());
+        let most = vec![0; 8 * NOTICE_PREFIXES_MAX];
+        assert_eq!(
+            decode(&encode(1, [3; 16], &most).unwrap()).unwrap()[0].prefixes.len() * 8,
+            most.len()
+        );
+        assert!(encode(1, [3; 16], &[&most[..], &[0; 8]].concat()).is_err());
+        let mut longer = encode(1, [3; 16], &most).unwrap();
+        longer.extend_from_slice(&[0; 8]);
+        longer[24..28].copy_from_slice(&(NOTICE_PREFIXES_MAX as u32 + 1).to_le_bytes());
+        assert!(decode(&longer).is_err());
+    }
+}
