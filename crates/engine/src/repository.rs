@@ -15,6 +15,7 @@
 mod deciding;
 mod generations;
 mod likeness;
+mod opening;
 mod options;
 mod rotation;
 mod shared;
@@ -40,7 +41,7 @@ use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 pub use options::{InitOptions, Preset};
 use shared::Shared;
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uncopied::Uncopied;
 use zeroize::Zeroizing;
@@ -221,19 +222,6 @@ impl Repository {
         let repository =
             Self::assemble(store, configuration, Some(ring), Some(id), environment, memory)?;
         Ok(repository.about_to_read(checkpoints))
-    }
-
-    /// The same with what was foreseen while it was opened.
-    fn about_to_read(self, foreseen: SharedForesight) -> Self {
-        *self.foreseen.lock().unwrap_or_else(PoisonError::into_inner) = Some(foreseen);
-        self
-    }
-
-    /// What was foreseen when the store was opened, unless that was long ago or somebody has asked
-    /// before: the names of its checkpoints.
-    pub(crate) fn foreseen_at_opening(&self) -> Option<SharedForesight> {
-        let foreseen = self.foreseen.lock().unwrap_or_else(PoisonError::into_inner).take();
-        foreseen.and_then(|foreseen| foreseen.unless_older(ASKING_MAX))
     }
 
     fn assemble(

@@ -8,11 +8,14 @@
 //! The name is that of a container that was stored, or of a session that is about to store chunks;
 //! the prefixes are those of the chunks. None of it is kept in a store.
 
+use crate::wire::{Reader, Writer};
 use onefold_types::limits::CONTAINER_CHUNKS_MAX;
 use onefold_types::{Error, ErrorKind, Result};
 
 /// Prefixes in one notice, at most: as many as the fullest container has.
 pub const NOTICE_PREFIXES_MAX: usize = CONTAINER_CHUNKS_MAX;
+/// What a prefix takes.
+const PREFIX_BYTES: usize = 8;
 /// What is before the prefixes.
 pub const NOTICE_HEAD_BYTES: usize = 28;
 
@@ -30,7 +33,9 @@ pub struct Notice {
 /// Prefixes as they go over the line.
 #[must_use]
 pub fn pack(prefixes: &[u64]) -> Vec<u8> {
-    prefixes.iter().flat_map(|prefix| prefix.to_le_bytes()).collect()
+    let mut packed = Writer::new();
+    prefixes.iter().for_each(|prefix| packed.u64(*prefix));
+    packed.into_bytes()
 }
 
 /// A notice with prefixes that are packed.
@@ -39,21 +44,20 @@ pub fn pack(prefixes: &[u64]) -> Vec<u8> {
 ///
 /// `LimitExceeded` if they are too many, `Invalid` if they are none.
 pub fn encode(number: i64, name: [u8; 16], packed: &[u8]) -> Result<Vec<u8>> {
-    let (prefixes, rest) = packed.as_chunks::<8>();
-    if !rest.is_empty() {
+    if !packed.len().is_multiple_of(PREFIX_BYTES) {
         return Err(Error::invalid("prefixes have eight bytes each"));
     }
-    let count = u32::try_from(prefixes.len()).unwrap_or(u32::MAX);
-    if prefixes.len() > NOTICE_PREFIXES_MAX {
+    let count = packed.len() / PREFIX_BYTES;
+    if count > NOTICE_PREFIXES_MAX {
         let said = format!("a notice has at most {NOTICE_PREFIXES_MAX} prefixes");
         return Err(Error::new(ErrorKind::LimitExceeded, said));
     }
-    let mut bytes = Vec::with_capacity(NOTICE_HEAD_BYTES + packed.len());
-    bytes.extend_from_slice(&number.to_le_bytes());
-    bytes.extend_from_slice(&name);
-    bytes.extend_from_slice(&count.to_le_bytes());
-    bytes.extend_from_slice(packed);
-    Ok(bytes)
+    let mut bytes = Writer::new();
+    bytes.u64(number.cast_unsigned());
+    bytes.raw(&name);
+    bytes.u32(count as u32);
+    bytes.raw(packed);
+    Ok(bytes.into_bytes())
 }
 
 /// All notices.
@@ -61,21 +65,17 @@ pub fn encode(number: i64, name: [u8; 16], packed: &[u8]) -> Result<Vec<u8>> {
 /// # Errors
 ///
 /// `Damaged` if the bytes are anything else.
-pub fn decode(mut bytes: &[u8]) -> Result<Vec<Notice>> {
-    let wrong = || Error::damaged("what clients told each other cannot be understood");
+pub fn decode(bytes: &[u8]) -> Result<Vec<Notice>> {
+    let mut reader = Reader::new(bytes, "what clients told each other");
     let mut notices = Vec::new();
-    while !bytes.is_empty() {
-        let (number, rest) = bytes.split_first_chunk::<8>().ok_or_else(wrong)?;
-        let (name, rest) = rest.split_first_chunk::<16>().ok_or_else(wrong)?;
-        let (count, rest) = rest.split_first_chunk::<4>().ok_or_else(wrong)?;
-        let count = u32::from_le_bytes(*count) as usize;
-        let length = count.checked_mul(8).filter(|_| count <= NOTICE_PREFIXES_MAX);
-        let (packed, rest) =
-            length.and_then(|length| rest.split_at_checked(length)).ok_or_else(wrong)?;
-        let prefixes = packed.as_chunks::<8>().0.iter().map(|one| u64::from_le_bytes(*one));
-        let (number, prefixes) = (i64::from_le_bytes(*number), prefixes.collect());
-        notices.push(Notice { number, name: *name, prefixes });
-        bytes = rest;
+    while reader.remaining() > 0 {
+        let (number, name) = (reader.u64()?.cast_signed(), reader.id()?);
+        let count = reader.u32()? as usize;
+        if count > NOTICE_PREFIXES_MAX || count > reader.remaining() / PREFIX_BYTES {
+            return Err(reader.damaged("a notice has too many prefixes"));
+        }
+        let prefixes = (0..count).map(|_| reader.u64()).collect::<Result<_>>()?;
+        notices.push(Notice { number, name, prefixes });
     }
     Ok(notices)
 }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(decode(&bytes).unwrap(), [first.clone(), second]);
         for end in 1..bytes.len() {
             match decode(&bytes[..end]) {
-                Ok(notices) => assert_eq!(notices, [first.clone()]),
+                Ok(notices) => assert_eq!(notices, std::slice::from_ref(&first)),
                 Err(error) => assert!(error.is_lost(), "{error}"),
             }
         }

@@ -12,7 +12,7 @@
 //! | `bodies`, `pieces` | what arrives, in time; what is written while it arrives |
 //! | `uploads`, `open_uploads` | requests about objects that arrive in parts, and these |
 //! | `listing` | pages of names |
-//! | `notices` | what clients tell each other while they store |
+//! | `notices`, `telling` | what clients tell each other while they store, and requests about that |
 //! | `answers` | errors as answers |
 //! | `metrics` | what is counted, for Prometheus |
 //! | `certificate` | the server's own certificate |
@@ -62,6 +62,7 @@ mod requests;
 pub mod running;
 pub mod served;
 mod taken;
+mod telling;
 mod uploads;
 mod usage;
 

@@ -11,17 +11,12 @@
 //! All of it is a hint: clients rely on a container only once they have seen it in the store.
 //! Memory: a store's notices take [`NEWS_MAX_BYTES`] and [`CLAIMS_MAX_BYTES`], an answer
 //! [`PAGE_BYTES`] and one notice.
+//!
+//! Concurrency: a lock for each kind, held while a page is put together.
 
-use crate::answers::{Failure, MODIFIED_IN_HEADERS};
-use crate::asking::Asking;
-use crate::bodies::{drain, length_of, whole};
-use crate::clients::Right;
 use crate::limits::{CLAIMS_AGE_MAX, CLAIMS_MAX_BYTES, NEWS_MAX_BYTES};
-use axum::body::Body;
-use axum::http::{Method, Request, StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use onefold_format::notice::{self, NOTICE_PREFIXES_MAX};
+use onefold_format::notice;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -58,7 +53,23 @@ impl Default for Notices {
 }
 
 impl Notices {
-    /// Those of a kind; none for a word that is no kind.
+    /// A client tells something of a kind; its number. None for a word that is no kind.
+    pub fn tell(
+        &self,
+        kind: &str,
+        name: [u8; 16],
+        packed: &[u8],
+    ) -> Option<onefold_types::Result<i64>> {
+        let mut told = self.of(kind)?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(told.add(name, packed, Instant::now()))
+    }
+
+    /// What was told after a number, and whether there is more. None for a word that is no kind.
+    pub fn after(&self, kind: &str, number: i64) -> Option<(Vec<u8>, bool)> {
+        let mut told = self.of(kind)?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(told.after(number, Instant::now()))
+    }
+
     fn of(&self, kind: &str) -> Option<&Mutex<Told>> {
         match kind {
             "news" => Some(&self.news),
@@ -113,79 +124,10 @@ impl Told {
     }
 }
 
-/// Tells, or asks what was told: `path` is `KIND/NAME` or `KIND/NUMBER`.
-pub async fn answer(
-    asking: Asking,
-    path: &str,
-    request: Request<Body>,
-) -> Result<Response, Failure> {
-    let unknown = || Failure::new(StatusCode::NOT_FOUND, "NoSuchKey", "nothing is told there");
-    let (kind, rest) = path.split_once('/').ok_or_else(unknown)?;
-    if asking.served.notices.of(kind).is_none() {
-        return Err(unknown());
-    }
-    let may = asking.may(Right::Append);
-    match *request.method() {
-        Method::GET => {
-            may?;
-            let number = rest.parse().map_err(|_| unknown())?;
-            let (page, is_more) = {
-                let told = asking.served.notices.of(kind).ok_or_else(unknown)?;
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                told.after(number, Instant::now())
-            };
-            asking.shared.metrics.sent(&asking.name, page.len() as u64);
-            let headers = [
-                (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-                (header::CONTENT_LENGTH, page.len().to_string()),
-                (header::LAST_MODIFIED, MODIFIED_IN_HEADERS.to_owned()),
-                // What clients of buckets read of an answer.
-                (header::ETAG, format!("\"{}\"", u8::from(is_more))),
-            ];
-            Ok((headers, page).into_response())
-        }
-        Method::PUT => {
-            let (parts, body) = request.into_parts();
-            let name = may.and_then(|()| name_of(rest).ok_or_else(unknown));
-            let length = length_of(&parts.headers);
-            let length = length.and_then(|length| match length > 8 * NOTICE_PREFIXES_MAX as u64 {
-                false => Ok(length),
-                true => {
-                    let said = format!("a notice has at most {NOTICE_PREFIXES_MAX} prefixes");
-                    Err(Failure::new(StatusCode::BAD_REQUEST, "EntityTooLarge", said))
-                }
-            });
-            let (name, length) = match (name, length) {
-                (Ok(name), Ok(length)) => (name, length),
-                (Err(failure), _) | (_, Err(failure)) => {
-                    drain(body, asking.shared.patience).await;
-                    return Err(failure);
-                }
-            };
-            let (packed, _room) = whole(&asking, body, length).await?;
-            asking.shared.metrics.received(&asking.name, length);
-            let told = asking.served.notices.of(kind).ok_or_else(unknown)?;
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = told.add(name, &packed, Instant::now())?;
-            Ok(([(header::ETAG, format!("\"{number}\""))], StatusCode::OK).into_response())
-        }
-        _ => Err(Failure::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "MethodNotAllowed",
-            "there is no such request",
-        )),
-    }
-}
-
-/// Sixteen bytes in hexadecimal digits.
-fn name_of(text: &str) -> Option<[u8; 16]> {
-    text.parse::<onefold_types::SessionId>().ok().map(|name| name.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onefold_format::notice::{NOTICE_HEAD_BYTES, decode};
+    use onefold_format::notice::{NOTICE_HEAD_BYTES, NOTICE_PREFIXES_MAX, decode};
 
     fn told(bytes_max: usize, age_max: Option<Duration>) -> Told {
         Told { notices: VecDeque::new(), bytes: 0, newest: 0, bytes_max, age_max }
@@ -210,8 +152,7 @@ mod tests {
         assert_eq!(told.add([9; 16], &[], now).unwrap(), i64::MAX);
     }
 
-    /// NEWS_MAX_BYTES and CLAIMS_MAX_BYTES are bounds of this kind: one byte too much, and the oldest
-    /// goes.
+    /// NEWS_MAX_BYTES and CLAIMS_MAX_BYTES: one byte too much, and the oldest goes.
     #[test]
     fn the_oldest_go_where_there_is_no_room() {
         let notices = Notices::default();
@@ -222,7 +163,7 @@ mod tests {
             let each = NOTICE_HEAD_BYTES + whole.len();
             let fit = most / each;
             let first = told.add([0; 16], &whole, now).unwrap();
-            (1..fit).for_each(|_| drop(told.add([0; 16], &whole, now).unwrap()));
+            (1..fit).for_each(|_| _ = told.add([0; 16], &whole, now).unwrap());
             let room = most - told.bytes;
             assert!(room >= NOTICE_HEAD_BYTES && room < each, "{room}");
             let rest = vec![0; (room - NOTICE_HEAD_BYTES) / 8 * 8];

@@ -5,7 +5,7 @@ use crate::asking::{Asking, Query, Shared, may, on_thread};
 use crate::bodies::drain;
 use crate::clients::{Client, Clients, Right};
 use crate::metrics::Kind;
-use crate::{listing, notices, objects, uploads};
+use crate::{listing, objects, telling, uploads};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -86,7 +86,7 @@ async fn route(
         (_, "") => Err(Failure::request("this server makes, lists and deletes no buckets")),
         (&Method::GET | &Method::HEAD, ABOUT) => objects::about(asking).await,
         (_, object) if object.starts_with(NOTICES) => {
-            notices::answer(asking, object.trim_start_matches(NOTICES), request).await
+            telling::answer(asking, object.trim_start_matches(NOTICES), request).await
         }
         (method, object) => {
             let key = Key::new(object)?;

@@ -4,20 +4,23 @@
 //!
 //! # Algorithm
 //! - Before a session stores new chunks it claims them, and learns what others have claimed. What
-//!   somebody claimed before it waits for, until it hears that it is durable; it is a duplicate then.
-//! - Claims are in one order for all ([`ClaimOrder`]), and a batch of chunks is claimed as a whole
-//!   once all before it went into containers. So whoever made the first of all claims that are
-//!   waited for waits for none of them itself, and nobody waits in a circle.
-//! - What was claimed and went into a container is not durable before that is full. A session that
-//!   hears that others want such a chunk closes its container after half a second ([`Claims::is_wanted`]);
-//!   whoever waits hears of it as well.
-//! - Who waits in vain ([`PATIENCE`]) stores everything itself from then on that this session claimed.
+//!   somebody claimed before it waits for, until it hears that it is durable; then it is a
+//!   duplicate.
+//! - Claims are in one order for all ([`ClaimOrder`]), and a batch of chunks is claimed as a whole.
+//!   So whoever made the first of all claims that are waited for waits for none of them itself,
+//!   and nobody waits in a circle.
+//! - What was claimed before is durable only once its container is full. A session that hears that
+//!   others want such a chunk puts all that it was handed into containers and closes these, after
+//!   half a second ([`Claims::is_wanted`]); whoever waits hears of it as well.
+//! - Who waits in vain ([`PATIENCE`]) stores everything itself from then on that this session
+//!   claims.
 //! - A session that has heard of no other one for a minute claims nothing, but for its first two
 //!   seconds. It says three times a minute that it is there.
 //!
 //! # Invariants
 //! Hints: all that goes wrong here, a claim that is missed, never kept or made up, costs room or
-//! some seconds. What was waited for counts as any duplicate does, once its container was seen (W5).
+//! some seconds. What was waited for counts as any duplicate does, once its container was seen
+//! (W5).
 //!
 //! Memory: [`CLAIMED_BYTES`] of the limit for others' claims, the oldest forgotten first; the own
 //! ones on their way in its fixed part.

@@ -38,17 +38,25 @@ impl ServedNotices {
     /// What was told since somebody asked last.
     fn hear(&self, kind: &str, heard: &Mutex<i64>) -> Result<Vec<Notice>> {
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = Vec::new();
-        for _ in 0..PAGES_MAX {
-            let (page, is_more) = self.store.inner().notices_after(kind, *heard)?;
-            *heard = page.last().map_or(*heard, |last| last.number.max(*heard));
-            all.extend(page);
-            if !is_more {
-                break;
-            }
-        }
-        Ok(all)
+        pages(&mut heard, &mut |number| self.store.inner().notices_after(kind, number))
     }
+}
+
+/// All pages of notices after a number, which is that of the last one then.
+fn pages(
+    heard: &mut i64,
+    ask: &mut dyn FnMut(i64) -> Result<(Vec<Notice>, bool)>,
+) -> Result<Vec<Notice>> {
+    let mut all = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let (page, is_more) = ask(*heard)?;
+        *heard = page.last().map_or(*heard, |last| last.number.max(*heard));
+        all.extend(page);
+        if !is_more {
+            break;
+        }
+    }
+    Ok(all)
 }
 
 impl CommonIndex for ServedNotices {
@@ -103,4 +111,22 @@ impl BucketStore {
 fn number_of(e_tag: Option<&str>) -> Result<i64> {
     let number = e_tag.and_then(|tag| tag.trim_matches('"').parse().ok());
     number.ok_or_else(|| Error::damaged("the server does not say which number a notice has"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a server that always has more no more than PAGES_MAX pages are taken at once.
+    #[test]
+    fn pages_are_asked_for_until_there_are_no_more_and_not_for_ever() {
+        let page = |after: i64| vec![Notice { number: after + 1, name: [0; 16], prefixes: vec![] }];
+        let mut heard = 0;
+        let some = pages(&mut heard, &mut |after| Ok((page(after), after < 2))).unwrap();
+        assert_eq!((some.len(), heard), (3, 3));
+        let all = pages(&mut heard, &mut |after| Ok((page(after), true))).unwrap();
+        assert_eq!((all.len(), heard), (PAGES_MAX, 3 + PAGES_MAX as i64));
+        let none = pages(&mut heard, &mut |_| Ok((Vec::new(), false))).unwrap();
+        assert_eq!((none.len(), heard), (0, 3 + PAGES_MAX as i64));
+    }
 }
