@@ -6,7 +6,8 @@
 # Keeps its objects below DIRECTORY. Needs versitygw, or Go to build it. It is for trying: one process, one
 # machine, and a secret that everybody knows.
 set -eu
-directory=${1:?a directory for its objects}
+mkdir -p "${1:?a directory for its objects}"
+directory=$(cd "$1" && pwd)
 port=${2:-7070}
 if ! command -v versitygw >/dev/null; then
     command -v go >/dev/null || { echo "versitygw is not installed, and neither is Go" >&2; exit 1; }

@@ -210,15 +210,25 @@ impl CommonIndex for Database {
     fn claim(&self, by: SessionId, prefixes: &[u64]) -> Result<(ClaimOrder, Vec<Claim>)> {
         let store = self.opened()?;
         // Told before it is asked: of two that do so at the same time one hears of the other.
-        let order = self.noted(self.engine.claim(store, by, prefixes))?;
+        let order = self.noted(self.engine.claim(store, by, prefixes).map_err(with_remedy))?;
         Ok((order, self.claims()?))
     }
 
     fn claims(&self) -> Result<Vec<Claim>> {
         let store = self.opened()?;
         let since = self.state().claims_cursor;
-        let (claims, cursor) = self.noted(self.engine.claims(store, since))?;
+        let (claims, cursor) = self.noted(self.engine.claims(store, since).map_err(with_remedy))?;
         self.state().claims_cursor = cursor;
         Ok(claims)
+    }
+}
+
+/// A database from before has no table of claims.
+fn with_remedy(error: Error) -> Error {
+    let said = error.to_string();
+    let is_missing = said.contains("does not exist") || said.contains("unconfigured table");
+    match is_missing {
+        true => error.context("'onefold database register' makes the table that is missing"),
+        false => error,
     }
 }

@@ -106,6 +106,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What no repetition makes better: who is not let in, and what is not there.
+fn refusal(code: Option<&SqlState>) -> Option<ErrorKind> {
+    let code = code?;
+    let is_wrong_user = *code == SqlState::INVALID_PASSWORD
+        || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION;
+    match () {
+        () if is_wrong_user => Some(ErrorKind::NotPermitted),
+        () if *code == SqlState::INVALID_CATALOG_NAME => Some(ErrorKind::Invalid),
+        () => None,
+    }
+}
+
 /// An error of the server in its own words, which `Display` leaves out.
 struct InWords(tokio_postgres::Error);
 
@@ -151,12 +163,18 @@ impl Postgres {
         T: MakeTlsConnect<Socket>,
         T::Stream: Send + 'static,
     {
-        let dialled = async {
-            let (client, task) = self.config.connect(tls).await?;
-            self.waiting.spawn(async { _ = task.await });
-            Ok(client)
-        };
-        self.waiting.wait("connecting", CONNECT_MAX, dialled.into_words())
+        let dialled = async { Ok::<_, InWords>(self.config.connect(tls).await) };
+        match self.waiting.wait("connecting", CONNECT_MAX, dialled)? {
+            Ok((client, task)) => {
+                self.waiting.spawn(async { _ = task.await });
+                Ok(client)
+            }
+            Err(why) => {
+                let kind = refusal(why.code()).unwrap_or(ErrorKind::Unavailable);
+                let said = format!("connecting in {}: {}", self.waiting.name(), InWords(why));
+                Err(Error::new(kind, said))
+            }
+        }
     }
 
     fn connection(&self) -> Result<Arc<Connection>> {

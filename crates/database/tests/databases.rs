@@ -325,6 +325,9 @@ fn postgresql_does_what_is_asked() {
         connect_as(&server.url(), "another one").open(store_id(1), &INCARNATION).unwrap_err();
     assert!(wrong.to_string().contains("password authentication failed"), "{wrong}");
     assert!(!wrong.to_string().contains("another one"), "{wrong}");
+    assert_eq!(wrong.kind(), ErrorKind::NotPermitted);
+    let nowhere = connect(&format!("{}-not", server.url())).open(store_id(1), &INCARNATION);
+    assert_eq!(nowhere.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 /// News are told for a day, and deleted by whoever asks first.

@@ -296,9 +296,10 @@ fn describe(
     ))?;
     if report.deltas.chunks > 0 {
         output.note(&format!(
-            "{} of {} are stored as differences of {}, before compression",
+            "{} of {} {} stored as differences of {}, before compression",
             counted(report.deltas.chunks, "new chunk"),
             human(report.deltas.bytes),
+            if report.deltas.chunks == 1 { "is" } else { "are" },
             human(report.deltas.payload_bytes)
         ))?;
     }

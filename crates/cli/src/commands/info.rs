@@ -167,7 +167,14 @@ fn of_bucket(store: &BucketStore, decides: bool, tries: bool) -> Place {
     if tries {
         let Capabilities { conditional_put, ranged_reads, lists_at_once, deletes } =
             store.capabilities();
-        place.tell("what is first stays", "conditional_put", &conditional_put, decides);
+        match (&conditional_put, decides) {
+            // That it may replace objects is why there is one.
+            (Err(error), false) if !is_unknown(error.kind()) => {
+                place.lines.push(("what is first stays", "no; the database decides".to_owned()));
+                place.fields.insert("conditional_put".to_owned(), "no".into());
+            }
+            _ => place.tell("what is first stays", "conditional_put", &conditional_put, decides),
+        }
         place.tell("ranges", "ranged_reads", &ranged_reads, true);
         place.tell("lists at once", "lists_at_once", &lists_at_once, false);
         place.tell("deletes", "deletes", &deletes, false);

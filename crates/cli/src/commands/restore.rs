@@ -211,6 +211,7 @@ fn describe(
     let output = &context.output;
     let verb = match options.dry_run {
         true => "would restore",
+        false if report.errors > 0 => "was to restore",
         false => "restored",
     };
     output.note(&format!(

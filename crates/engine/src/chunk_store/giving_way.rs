@@ -65,6 +65,7 @@ impl StreamWriter {
                 claims.pass_over(theirs.iter().map(Fingerprint::prefix));
                 return Ok(());
             }
+            claims.check_interrupt()?;
             thread::sleep(ASK_PERIOD);
             self.store.hear();
             let before = theirs.len();

@@ -478,20 +478,12 @@ impl<'a> Collector<'a> {
         let mut stored = Vec::new();
         let snapshots = &marked.snapshots;
         let what = (&taken, gathered, dead_max_bytes);
-        match self.copy(&inventory, what, snapshots, &mut stored) {
-            Ok(rescued) => match rescued.kept.first() {
-                None => {
-                    self.count_copied(&rescued);
-                    marked.settle_account(&taken, dead_max_bytes, rescued.stored_bytes);
-                }
-                Some((id, problem)) => {
-                    return Err(Error::damaged(format!(
-                        "container {id} holds a chunk that is needed and cannot be read \
-                         ({problem}); nothing was deleted. 'onefold check --read-data' notes the \
-                         damage, and collections then leave the container alone"
-                    )));
-                }
-            },
+        let kept = match self.copy(&inventory, what, snapshots, &mut stored) {
+            Ok(rescued) => {
+                self.count_copied(&rescued);
+                marked.settle_account(&taken, dead_max_bytes, rescued.stored_bytes);
+                rescued.kept
+            }
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.put_back(marked, &taken, dead_max_bytes);
                 self.repacking.iter().for_each(Repacking::forget_packed);
@@ -499,13 +491,18 @@ impl<'a> Collector<'a> {
                 return Ok(Round::default());
             }
             Err(error) => return Err(error),
-        }
+        };
         marked.rounds.succeeded(&taken);
         self.phase("copy", started);
+        // What is needed of them cannot be copied: they stay as they are.
+        let stay: BTreeSet<ContainerId> = kept.iter().map(|(id, _)| *id).collect();
+        self.report.kept.extend(kept);
+        let condemned: Vec<ContainerId> =
+            taken.condemned.into_iter().filter(|id| !stay.contains(id)).collect();
         // What a failed round has left behind counts for nothing: its copies were not counted.
         let stored_bytes =
             condemned.iter().map(|id| (*id, stored_bytes(&marked.liveness, &[*id]))).collect();
-        Ok(Round { condemned: taken.condemned, stored_bytes })
+        Ok(Round { condemned, stored_bytes })
     }
 
     fn settle(&mut self, number: u64) -> Result<()> {

@@ -48,7 +48,7 @@ use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, Delta, MetadataSection};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant};
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// What copying did.
@@ -105,6 +105,40 @@ impl CopyForward<'_> {
         let held = self.held_elsewhere(gathered, &reader)?;
         gathered.chunks.retain(|fingerprint, _| !held.contains(fingerprint));
         Ok(())
+    }
+
+    /// If damage is known, leaves the containers alone in which differences are live that cannot be
+    /// made, and says why: copied they could not be read back.
+    pub fn leave_unmakeable(&self, gathered: &mut Gathered) -> Result<Vec<(ContainerId, String)>> {
+        if gathered.is_empty() || quarantine::load_ids(self.repository)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let reader = ChunkReader::alone(self.repository)?;
+        let spots = gathered.chunks.values().map(|spot| (spot.container, spot.position));
+        let mut spots: Vec<(ContainerId, u32)> = spots.collect();
+        spots.sort_unstable();
+        let mut kept: BTreeMap<ContainerId, String> = BTreeMap::new();
+        for (container, position) in spots {
+            self.job.interrupt.check()?;
+            if kept.contains_key(&container) {
+                continue;
+            }
+            let Some(section) = reader.section(container)? else { continue };
+            let location = Location { container, section, position };
+            let chunk = location.descriptor();
+            if !chunk.is_delta() {
+                continue;
+            }
+            match bases_of(chunk, delta_of(&location.section, chunk)?, &reader) {
+                Ok(_) => {}
+                Err(error) if error.is_unreadable() => {
+                    drop(kept.insert(container, error.to_string()))
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        gathered.chunks.retain(|_, spot| !kept.contains_key(&spot.container));
+        Ok(kept.into_iter().collect())
     }
 
     /// Copies chunks, frame by frame; at most `dead_max_bytes` stored bytes that are dead come

@@ -1,7 +1,9 @@
 //! What there is: all containers with their sizes, and a scan over their metadata sections.
 //!
-//! The scan reads the metadata packs, newest first, as long sequential reads, and then the
-//! containers that no pack has, one by one (S3.4, S3.21). A pack is trusted because each section is
+//! The scan reads the metadata packs, newest first, as long sequential reads, and the containers
+//! that no pack has, one by one (S3.4, S3.21): those that are newer than a pack before it, because
+//! what is scanned first counts as the newest instance. That is what a collection has written that
+//! was stopped, and the next one goes on with it. A pack is trusted because each section is
 //! sealed under its container's name; that a container exists is told by the list alone.
 //!
 //! Memory: some 64 bytes a container; a section or a pack at a time.
@@ -156,8 +158,25 @@ impl Inventory {
         if count * FEW >= left.len() {
             self.scan_packs(repository, &mut left, job, &mut counters, each)?;
         }
-        let rest = left.iter().enumerate().rev().filter(|(_, left)| **left);
-        for (ordinal, container) in rest.map(|(at, _)| (at, &self.containers[at])) {
+        self.scan_alone(repository, (None, &mut left), job, &mut counters, each)?;
+        Ok(counters)
+    }
+
+    /// Scans those that are left and newer than a pack one by one, newest first.
+    fn scan_alone(
+        &self,
+        repository: &Repository,
+        (newer_than, left): (Option<ContainerId>, &mut [bool]),
+        job: &Job,
+        counters: &mut ScanCounters,
+        each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
+    ) -> Result<()> {
+        let is_newer = |container: &InventoryItem| newer_than.is_none_or(|id| container.id > id);
+        let newest_first = left.iter_mut().zip(&self.containers).enumerate().rev();
+        for (ordinal, (left, container)) in newest_first.take_while(|(_, (_, one))| is_newer(one)) {
+            if !std::mem::take(left) {
+                continue;
+            }
             job.interrupt.check()?;
             match reader::read_section_told(repository, container.id) {
                 Ok(opened) => {
@@ -170,7 +189,7 @@ impl Inventory {
             }
             job.progress.add(1, 0);
         }
-        Ok(counters)
+        Ok(())
     }
 
     fn scan_packs(
@@ -185,6 +204,11 @@ impl Inventory {
         // read one by one. Another collector may also have replaced it since it was listed.
         for name in list::list_packs(repository).unwrap_or_default().iter().rev() {
             job.interrupt.check()?;
+            // A pack is written after the containers that it describes.
+            let written = layout::last_component(name).parse().ok();
+            if written.is_some() {
+                self.scan_alone(repository, (written, left), job, counters, each)?;
+            }
             let Ok(bytes) = repository.store().get(&Key::new(name.as_str())?) else {
                 continue;
             };

@@ -22,13 +22,14 @@
 //! some seconds. What was waited for counts as any duplicate does, once its container was seen
 //! (W5).
 //!
-//! Memory: [`CLAIMED_BYTES`] of the limit for others' claims, the oldest forgotten first; the own
+//! Memory: four megabytes of the limit for others' claims, the oldest forgotten first; the own
 //! ones on their way in its fixed part.
 //!
 //! Concurrency: shared by a session's streams and by those that tell of containers; one lock, never
 //! held while somebody is asked.
 
 use crate::common_index::{Claim, ClaimOrder, CommonIndex};
+use crate::job::Interrupt;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_types::environment::Clock;
@@ -49,6 +50,8 @@ pub const PASSED_OVER_MAX: usize = 64;
 pub const OWN_MAX: usize = 1 << 16;
 /// Memory for what others claim.
 const CLAIMED_BYTES: usize = 4 << 20;
+/// Of what is left of the memory limit no more than this part is taken for them.
+const LEASE_PART: usize = 16;
 /// What one takes: a map's entry, at the worst that a map is filled, and its place in the order.
 const CLAIMED_CHUNK_BYTES: usize = 80;
 /// How long a session claims without having heard of another one: both may have just begun.
@@ -59,7 +62,9 @@ const TELL_NS: i64 = 20 * SECOND_NS;
 const WANTED_NS: i64 = SECOND_NS / 2;
 /// An answer that takes longer than this, as a rule, is not worth waiting for.
 const SLOW_NS: i64 = 50_000_000;
-/// How long nothing is claimed after that, or after a failure.
+/// How long nothing is claimed after that.
+const SLOW_PAUSE_NS: i64 = 5 * SECOND_NS;
+/// How long nothing is claimed after a failure.
 const PAUSE_NS: i64 = 60 * SECOND_NS;
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -70,6 +75,7 @@ pub struct Claims {
     session: SessionId,
     state: Mutex<State>,
     claimed_max: usize,
+    interrupt: Interrupt,
     _lease: Lease,
 }
 
@@ -87,7 +93,7 @@ struct State {
     began_ns: Option<i64>,
     told_ns: Option<i64>,
     heard_ns: Option<i64>,
-    paused_ns: Option<i64>,
+    paused_until_ns: Option<i64>,
     /// What an answer takes lately.
     answer_ns: i64,
 }
@@ -99,7 +105,9 @@ fn is_within(since_ns: Option<i64>, now_ns: i64, most_ns: i64) -> bool {
 
 impl State {
     fn may_ask(&self, now_ns: i64) -> bool {
-        self.passed_over.len() <= PASSED_OVER_MAX && !is_within(self.paused_ns, now_ns, PAUSE_NS)
+        // A clock that was set back makes nothing longer.
+        let is_paused = |until_ns: i64| (1..=PAUSE_NS).contains(&until_ns.saturating_sub(now_ns));
+        self.passed_over.len() <= PASSED_OVER_MAX && !self.paused_until_ns.is_some_and(is_paused)
     }
 
     fn has_company(&self, now_ns: i64) -> bool {
@@ -140,13 +148,26 @@ impl State {
 }
 
 impl Claims {
-    /// Those of a session.
+    /// Those of a session, which waits no more once this is requested.
     #[must_use]
-    pub fn new(repository: &Repository, common: Arc<dyn CommonIndex>, session: SessionId) -> Self {
-        let lease = repository.purse().take(CLAIMED_BYTES);
+    pub fn new(
+        repository: &Repository,
+        common: Arc<dyn CommonIndex>,
+        session: SessionId,
+        interrupt: Interrupt,
+    ) -> Self {
+        // Caches have more use for memory where there is little.
+        let share = repository.purse().left_bytes() / LEASE_PART;
+        let lease = repository.purse().take(CLAIMED_BYTES.min(share));
         let claimed_max = lease.bytes() / CLAIMED_CHUNK_BYTES;
         let clock = Arc::clone(&repository.environment().clock);
-        Self { common, clock, session, state: Mutex::default(), claimed_max, _lease: lease }
+        let state = Mutex::default();
+        Self { common, clock, session, state, claimed_max, interrupt, _lease: lease }
+    }
+
+    /// Fails if whoever waits is to end.
+    pub fn check_interrupt(&self) -> Result<()> {
+        self.interrupt.check()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -214,8 +235,12 @@ impl Claims {
         let now_ns = self.clock.now_ns();
         let mut state = self.state();
         state.answer_ns = (state.answer_ns * 7 + now_ns.saturating_sub(began_ns).max(0)) / 8;
-        if answer.is_none() || state.answer_ns > SLOW_NS {
-            (state.paused_ns, state.answer_ns) = (Some(now_ns), 0);
+        let pause_ns = match &answer {
+            None => Some(PAUSE_NS),
+            Some(_) => (state.answer_ns > SLOW_NS).then_some(SLOW_PAUSE_NS),
+        };
+        if let Some(pause_ns) = pause_ns {
+            (state.paused_until_ns, state.answer_ns) = (Some(now_ns.saturating_add(pause_ns)), 0);
         }
         answer
     }

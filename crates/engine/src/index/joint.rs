@@ -29,6 +29,7 @@ use super::run_writer;
 use crate::common_index::{CommonIndex, NewContainer};
 use crate::container::log::DurableContainer;
 use crate::container::reader;
+use crate::job::Interrupt;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
@@ -46,6 +47,9 @@ const PAUSE_NS: i64 = 60_000_000_000;
 const FRESH_CHUNK_BYTES: usize = 72;
 /// Memory for fresh chunks: a hundred thousand, of three gigabytes.
 const FRESH_BYTES: usize = 8 << 20;
+
+/// Of what is left of the memory limit no more than this part is taken for them.
+const LEASE_PART: usize = 8;
 
 /// Entries of one run that is written for containers of others: bounds its memory.
 const COVERED_AT_ONCE: usize = 1 << 18;
@@ -121,18 +125,21 @@ impl Fresh {
 
 impl JointIndex {
     /// The runs, and what its machines have in common, of a store that has these containers, for a
-    /// session, if it stores anything.
+    /// session, if it stores anything, and what ends its waiting.
     #[must_use]
     pub fn new(
         repository: &Repository,
         runs: Arc<FingerprintIndex>,
         common: Arc<dyn CommonIndex>,
         present: Arc<[ContainerId]>,
-        session: Option<SessionId>,
+        session: Option<(SessionId, Interrupt)>,
     ) -> Self {
-        let claims_of = |session| Arc::new(Claims::new(repository, Arc::clone(&common), session));
-        let claims = session.map(claims_of);
-        let lease = repository.purse().take(FRESH_BYTES);
+        let claims = session.map(|(session, interrupt)| {
+            Arc::new(Claims::new(repository, Arc::clone(&common), session, interrupt))
+        });
+        // Caches have more use for memory where there is little.
+        let share = repository.purse().left_bytes() / LEASE_PART;
+        let lease = repository.purse().take(FRESH_BYTES.min(share));
         let fresh_max = lease.bytes() / FRESH_CHUNK_BYTES;
         let clock = Arc::clone(&repository.environment().clock);
         let fresh = Mutex::default();

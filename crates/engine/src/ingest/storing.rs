@@ -93,7 +93,7 @@ impl Announced {
             Some(common) if mode == IndexMode::Exact => {
                 let (runs, common) = (Arc::clone(&index), Arc::clone(common));
                 let (present, session) = (Arc::clone(&present), self.session.as_ref());
-                let session = session.map(WriterSession::id);
+                let session = session.map(|session| (session.id(), job.interrupt.clone()));
                 Arc::new(JointIndex::new(repository, runs, common, present, session))
                     as Arc<dyn ChunkIndex>
             }

@@ -9,7 +9,7 @@ use onefold_engine::index::claims::{
     CLAIM_PREFIXES_MAX, COMPANY_NS, OWN_MAX, PASSED_OVER_MAX, PATIENCE,
 };
 use onefold_engine::ingest::{BackupReport, backup};
-use onefold_engine::{Environment, Repository};
+use onefold_engine::{Environment, Interrupt, MemoryPlan, Repository};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::environment::ManualClock;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
@@ -110,14 +110,18 @@ struct Told {
 }
 
 fn told() -> Told {
+    told_within(MemoryPlan::new(512 << 20).unwrap())
+}
+
+fn told_within(memory: MemoryPlan) -> Told {
     let board = Arc::new(Board::default());
     let now_ns = 1_800_000_000 * SECOND_NS;
     let clock = Arc::new(ManualClock::new(now_ns));
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     drop(crate::steps::create_on(Arc::clone(&store), Suite::Aes256Gcm));
     let environment = Environment { clock: clock.clone(), ..environment(2) };
-    let repository = open_in(store, environment, memory_plan()).unwrap();
-    let claims = Claims::new(&repository, board.seat(), session(0));
+    let repository = open_in(store, environment, memory).unwrap();
+    let claims = Claims::new(&repository, board.seat(), session(0), Interrupt::default());
     Told { claims, clock, now_ns, board }
 }
 
@@ -188,6 +192,17 @@ fn no_more_claims_are_kept_than_there_is_memory_for() {
     told.board.push(session(1), 0..most);
     assert_eq!(told.claims.claim(&[0, most - 1]), HashSet::from([0, most - 1]));
     told.board.push(session(1), [most]);
+    assert_eq!(told.claims.claim(&[0, 1, most]), HashSet::from([1, most]));
+}
+
+/// With the least memory nearly all of it is left to the caches.
+#[test]
+fn little_memory_is_not_taken_for_claims() {
+    let least = MemoryPlan::new(48 << 20).unwrap();
+    let told = told_within(least);
+    // Eight megabytes are divided there; a sixteenth of them holds 6,553 claims.
+    let most = (8 << 20) / 16 / 80;
+    told.board.push(session(1), 0..=most);
     assert_eq!(told.claims.claim(&[0, 1, most]), HashSet::from([1, most]));
 }
 

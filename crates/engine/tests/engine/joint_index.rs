@@ -8,7 +8,7 @@ use onefold_engine::common_index::{Claim, ClaimOrder, CommonIndex, NewContainer}
 use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, JointIndex};
 use onefold_engine::ingest::{BackupOptions, Source, backup};
 use onefold_engine::look_up::LookupChoice;
-use onefold_engine::{Environment, Repository};
+use onefold_engine::{Environment, MemoryPlan, Repository};
 use onefold_format::{layout, record};
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_store::layers::{Call, Counting, Fault, Faulty, Operation};
@@ -95,7 +95,8 @@ fn beside() -> Beside {
     let now_ns = 1_800_000_000 * SECOND_NS;
     let clock = Arc::new(ManualClock::new(now_ns));
     let environment = Environment { clock: clock.clone(), ..environment(2) };
-    let repository = open_in(shared, environment, memory_plan()).unwrap();
+    let memory = MemoryPlan::new(512 << 20).unwrap();
+    let repository = open_in(shared, environment, memory).unwrap();
     let runs = FingerprintIndex::shared(&repository).unwrap();
     let common = Arc::new(Common::default());
     let present: Arc<[ContainerId]> = runs.covered().into();

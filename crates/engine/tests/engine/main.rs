@@ -58,6 +58,7 @@ mod share_problems;
 mod shares;
 mod shares_below;
 mod steps;
+mod stopped_packing;
 mod stream_layout;
 mod synthesis;
 mod turned_round;
