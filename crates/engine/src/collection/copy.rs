@@ -48,7 +48,7 @@ use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, Delta, MetadataSection};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// What copying did.
@@ -105,40 +105,6 @@ impl CopyForward<'_> {
         let held = self.held_elsewhere(gathered, &reader)?;
         gathered.chunks.retain(|fingerprint, _| !held.contains(fingerprint));
         Ok(())
-    }
-
-    /// If damage is known, leaves the containers alone in which differences are live that cannot be
-    /// made, and says why: copied they could not be read back.
-    pub fn leave_unmakeable(&self, gathered: &mut Gathered) -> Result<Vec<(ContainerId, String)>> {
-        if gathered.is_empty() || quarantine::load_ids(self.repository)?.is_empty() {
-            return Ok(Vec::new());
-        }
-        let reader = ChunkReader::alone(self.repository)?;
-        let spots = gathered.chunks.values().map(|spot| (spot.container, spot.position));
-        let mut spots: Vec<(ContainerId, u32)> = spots.collect();
-        spots.sort_unstable();
-        let mut kept: BTreeMap<ContainerId, String> = BTreeMap::new();
-        for (container, position) in spots {
-            self.job.interrupt.check()?;
-            if kept.contains_key(&container) {
-                continue;
-            }
-            let Some(section) = reader.section(container)? else { continue };
-            let location = Location { container, section, position };
-            let chunk = location.descriptor();
-            if !chunk.is_delta() {
-                continue;
-            }
-            match bases_of(chunk, delta_of(&location.section, chunk)?, &reader) {
-                Ok(_) => {}
-                Err(error) if error.is_unreadable() => {
-                    drop(kept.insert(container, error.to_string()))
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        gathered.chunks.retain(|_, spot| !kept.contains_key(&spot.container));
-        Ok(kept.into_iter().collect())
     }
 
     /// Copies chunks, frame by frame; at most `dead_max_bytes` stored bytes that are dead come
@@ -320,7 +286,8 @@ impl CopyForward<'_> {
         }
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
-        let mut copies = Copies { open, handed_in: HandedIn::default() };
+        let has_damage = !quarantine::load_ids(self.repository)?.is_empty();
+        let mut copies = Copies { open, handed_in: HandedIn::default(), has_damage };
         let mut is_warm = self.repacking.is_some();
         for frame in frames {
             self.job.interrupt.check()?;
@@ -332,7 +299,7 @@ impl CopyForward<'_> {
                 self.copy_chunks(&frame, reader, &mut copies, rescued)?;
             }
         }
-        let Copies { mut open, handed_in } = copies;
+        let Copies { mut open, handed_in, .. } = copies;
         open.iter_mut().try_for_each(OpenContainer::finish)?;
         context.log.wait()?;
         Ok(handed_in)
@@ -354,6 +321,9 @@ impl CopyForward<'_> {
         let Some(section) = reader.section(container)? else {
             return Ok(false);
         };
+        if copies.has_damage && !are_makeable(&section, first.frame, reader)? {
+            return Ok(false);
+        }
         let location = Location { container, section, position };
         let level = location.descriptor().level;
         let mut coded = match reader.coded_frame(&location) {
@@ -371,7 +341,7 @@ impl CopyForward<'_> {
         Ok(true)
     }
 
-    /// Copies the live chunks of a frame.
+    /// Copies the live chunks of a frame, each of which is read and verified wherever it is.
     fn copy_chunks(
         &self,
         frame: &LiveFrame,
@@ -571,6 +541,21 @@ const DELTAS: usize = 3;
 struct Copies {
     open: [OpenContainer; KINDS],
     handed_in: HandedIn,
+    /// Whether a check has found any in this store.
+    has_damage: bool,
+}
+
+/// Whether all differences of a frame can be made, those included that nobody needs: a copy of it
+/// could not be read back otherwise.
+fn are_makeable(section: &MetadataSection, frame: u32, reader: &ChunkReader) -> Result<bool> {
+    for chunk in section.chunks.iter().filter(|chunk| chunk.frame == frame && chunk.is_delta()) {
+        match bases_of(chunk, delta_of(section, chunk)?, reader) {
+            Ok(_) => {}
+            Err(error) if error.is_unreadable() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }
 
 fn kind(level: Level, rank: u32) -> usize {

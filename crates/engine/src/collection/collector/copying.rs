@@ -77,16 +77,13 @@ impl Collector<'_> {
             job,
         };
         copier.drop_held_elsewhere(&mut gathered)?;
-        let unmakeable = copier.leave_unmakeable(&mut gathered)?;
         let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
         if let Some(repacking) = repacking {
             repacking.begin_round(&gathered, || {
                 MadeOf::of_all_but(condemned, repository, inventory, job)
             })?;
         }
-        let mut rescued = copier.run(gathered, dead_max_bytes, stored)?;
-        rescued.kept.extend(unmakeable);
-        Ok(Rescued { nodes_for_order, ..rescued })
+        Ok(Rescued { nodes_for_order, ..copier.run(gathered, dead_max_bytes, stored)? })
     }
 
     /// The newest snapshot of every source, as many as are asked for an order.
