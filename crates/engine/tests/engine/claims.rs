@@ -139,6 +139,10 @@ fn what_others_claimed_before_is_theirs_and_what_they_claim_later_is_not() {
     assert_eq!(told.claims.claim(&[2, 3]), HashSet::from([2]));
     told.board.push(session(2), [3, 4]);
     assert_eq!(told.claims.claim(&[3, 4, 1]), HashSet::from([3, 4, 1]));
+    // One that is heard of, and came later by the order that all go by, waits for this session.
+    let later = (ClaimOrder(1000, session(1)), vec![6, 7]);
+    told.board.claims.lock().unwrap().push(later);
+    assert_eq!(told.claims.claim(&[6]), HashSet::new());
     // Own claims are nobody else's, however often they come.
     assert_eq!(told.claims.claim(&[5]), HashSet::new());
     assert_eq!(told.claims.claim(&[5]), HashSet::new());
