@@ -326,7 +326,7 @@ fn postgresql_does_what_is_asked() {
     assert!(wrong.to_string().contains("password authentication failed"), "{wrong}");
     assert!(!wrong.to_string().contains("another one"), "{wrong}");
     assert_eq!(wrong.kind(), ErrorKind::NotPermitted);
-    let nowhere = connect(&format!("{}-not", server.url())).open(store_id(1), &INCARNATION);
+    let nowhere = connect(&format!("{}_not", server.url())).open(store_id(1), &INCARNATION);
     assert_eq!(nowhere.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
