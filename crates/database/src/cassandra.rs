@@ -22,14 +22,14 @@
 
 use crate::engine::{
     ANSWER_MAX, CLAIMS_AGE_MAX, CLAIMS_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known,
-    NEWS_AGE_MAX, NEWS_MAX, Waiting, container_of, packed, signed, unpacked, unpacked_claim,
-    unsigned,
+    NEWS_AGE_MAX, NEWS_MAX, Waiting, container_of, signed, unpacked, unpacked_claim, unsigned,
 };
 use crate::location::DatabaseLocation;
 use crate::postgresql::generation_of;
 use crate::settings::Settings;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
+use onefold_format::notice::pack;
 use onefold_store::arbiter::Incarnation;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
 use scylla::client::session::Session;
@@ -449,7 +449,7 @@ impl Engine for Cassandra {
     }
 
     fn announce(&self, store: StoreId, container: ContainerId, prefixes: &[u64]) -> Result<()> {
-        let (now, row) = (now_ms(), packed(prefixes));
+        let (now, row) = (now_ms(), pack(prefixes));
         self.ask("telling of a container", async |open| {
             let text = "INSERT INTO onefold_news (store, minute, added, container, prefixes) \
                         VALUES (?, ?, ?, ?, ?)";
@@ -461,15 +461,9 @@ impl Engine for Cassandra {
     fn news(&self, store: StoreId, since: Cursor) -> Result<(Vec<NewContainer>, Cursor)> {
         let minutes = Minutes::since(since, NEWS_FIRST);
         let found = self.ask("asking what is new", async |open| {
-            let mut found = Vec::new();
-            for minute in minutes.newest_first() {
-                found.extend(open.news_of(store, minute, minutes.after).await?);
-                if found.len() >= NEWS_MAX {
-                    break;
-                }
-            }
-            found.truncate(NEWS_MAX);
-            Ok(found)
+            minutes
+                .newest(NEWS_MAX, async |minute, after| open.news_of(store, minute, after).await)
+                .await
         })?;
         let cursor = minutes.cursor(found.iter().map(|(added, _)| *added).max());
         Ok((found.into_iter().map(|(_, container)| container).collect(), cursor))
@@ -478,7 +472,7 @@ impl Engine for Cassandra {
     /// By the clock of whoever claims: one that is behind claims before others who were first, and
     /// these store the same again.
     fn claim(&self, store: StoreId, by: SessionId, prefixes: &[u64]) -> Result<ClaimOrder> {
-        let (now, row) = (now_ms(), packed(prefixes));
+        let (now, row) = (now_ms(), pack(prefixes));
         let part = self.claims_made.fetch_add(1, Ordering::Relaxed);
         self.ask("claiming chunks", async |open| {
             let text = "INSERT INTO onefold_claims (store, minute, added, session, part, prefixes) \
@@ -492,15 +486,11 @@ impl Engine for Cassandra {
     fn claims(&self, store: StoreId, since: Cursor) -> Result<(Vec<Claim>, Cursor)> {
         let minutes = Minutes::since(since, CLAIMS_AGE_MAX);
         let claims = self.ask("asking what others claim", async |open| {
-            let mut claims = Vec::new();
-            for minute in minutes.newest_first() {
-                claims.extend(open.claims_of(store, minute, minutes.after).await?);
-                if claims.len() >= CLAIMS_MAX {
-                    break;
-                }
-            }
-            claims.truncate(CLAIMS_MAX);
-            Ok(claims)
+            minutes
+                .newest(CLAIMS_MAX, async |minute, after| {
+                    open.claims_of(store, minute, after).await
+                })
+                .await
         })?;
         let cursor = minutes.cursor(claims.iter().map(|(order, _)| order.0).max());
         Ok((claims, cursor))
@@ -525,11 +515,23 @@ impl Minutes {
         Self { now, since: since.0, first, after }
     }
 
-    /// The newest first, because no more is told at once than so much. Clocks that are ahead count
-    /// as well.
-    fn newest_first(&self) -> impl Iterator<Item = i64> {
+    /// What `of` says of each minute, the newest first, and no more than so much at once. Clocks
+    /// that are ahead count as well.
+    async fn newest<T>(
+        &self,
+        most: usize,
+        of: impl AsyncFn(i64, i64) -> Result<Vec<T>, Failed>,
+    ) -> Result<Vec<T>, Failed> {
         let last = self.now.saturating_add(ms(CLOCKS_DIFFER_MAX)) / MINUTE_MS;
-        ((self.after / MINUTE_MS)..=last).rev()
+        let mut found = Vec::new();
+        for minute in ((self.after / MINUTE_MS)..=last).rev() {
+            found.extend(of(minute, self.after).await?);
+            if found.len() >= most {
+                break;
+            }
+        }
+        found.truncate(most);
+        Ok(found)
     }
 
     /// How far it was read. One whose clock is ahead does not have others passed over.

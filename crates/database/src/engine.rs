@@ -12,6 +12,7 @@
 //! as the next generation, and the old one goes as a whole.
 
 use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
+use onefold_format::notice::unpack;
 use onefold_store::arbiter::Incarnation;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
 use std::fmt;
@@ -194,27 +195,15 @@ pub(crate) fn unsigned(number: i64) -> u64 {
     number.cast_unsigned()
 }
 
-/// Prefixes in a row.
-pub(crate) fn packed(prefixes: &[u64]) -> Vec<u8> {
-    prefixes.iter().flat_map(|prefix| prefix.to_le_bytes()).collect()
-}
-
-/// The same back; `None` for what nobody has written so.
-fn prefixes_of(packed: &[u8]) -> Option<Vec<u64>> {
-    let (prefixes, rest) = packed.as_chunks::<8>();
-    let prefixes = prefixes.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-    rest.is_empty().then_some(prefixes)
-}
-
 /// A container with its prefixes; `None` for what nobody has written so.
 pub(crate) fn unpacked(container: &[u8], prefixes: &[u8]) -> Option<NewContainer> {
-    Some((container_of(container)?, prefixes_of(prefixes)?))
+    Some((container_of(container)?, unpack(prefixes).ok()?))
 }
 
 /// A claim with its prefixes; `None` for what nobody has written so.
 pub(crate) fn unpacked_claim(moment: i64, by: &[u8], prefixes: &[u8]) -> Option<Claim> {
     let by = by.try_into().ok().map(SessionId)?;
-    Some((ClaimOrder(moment, by), prefixes_of(prefixes)?))
+    Some((ClaimOrder(moment, by), unpack(prefixes).ok()?))
 }
 
 pub(crate) fn container_of(bytes: &[u8]) -> Option<ContainerId> {
@@ -242,7 +231,7 @@ mod tests {
             assert_eq!(unsigned(signed(prefix)), prefix);
         }
         let container = ContainerId([7; 16]);
-        let row = packed(&[1, u64::MAX]);
+        let row = onefold_format::notice::pack(&[1, u64::MAX]);
         assert_eq!(unpacked(&container.0, &row), Some((container, vec![1, u64::MAX])));
         assert_eq!(unpacked(&container.0, &row[1..]), None);
         assert_eq!(unpacked(&container.0[1..], &row), None);

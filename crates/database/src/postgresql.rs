@@ -10,13 +10,13 @@
 
 use crate::engine::{
     ANSWER_MAX, CLAIMS_AGE_MAX, CLAIMS_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known,
-    NEWS_AGE_MAX, NEWS_MAX, Waiting, container_of, packed, signed, unpacked, unpacked_claim,
-    unsigned,
+    NEWS_AGE_MAX, NEWS_MAX, Waiting, container_of, signed, unpacked, unpacked_claim, unsigned,
 };
 use crate::location::DatabaseLocation;
 use crate::settings::Settings;
 use onefold_engine::common_index::{Claim, ClaimOrder, NewContainer};
 use onefold_engine::index::claims::CLAIM_PREFIXES_MAX;
+use onefold_format::notice::pack;
 use onefold_store::arbiter::Incarnation;
 use onefold_types::limits::CONTAINER_CHUNKS_MAX;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, StoreId};
@@ -369,7 +369,7 @@ impl Engine for Postgres {
     }
 
     fn announce(&self, store: StoreId, container: ContainerId, prefixes: &[u64]) -> Result<()> {
-        let row = packed(prefixes);
+        let row = pack(prefixes);
         self.ask("telling of a container", async |connection| {
             let text = "INSERT INTO onefold_news (store, container, prefixes) VALUES ($1, $2, $3)";
             let statement = connection.prepared(text).await?;
@@ -408,7 +408,7 @@ impl Engine for Postgres {
     /// One after the other, so that numbers rise as claims become visible: whoever does not see a
     /// claim was before it. The table is not logged, so nobody waits for the disk.
     fn claim(&self, store: StoreId, by: SessionId, prefixes: &[u64]) -> Result<ClaimOrder> {
-        let row = packed(prefixes);
+        let row = pack(prefixes);
         let made = self.ask("claiming chunks", async |connection| {
             let text = "INSERT INTO onefold_claims (store, session, prefixes) \
                         SELECT $1, $2, $3 FROM (SELECT pg_advisory_xact_lock($4)) AS alone \

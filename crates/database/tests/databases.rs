@@ -330,6 +330,11 @@ fn postgresql_does_what_is_asked() {
     assert_eq!(nowhere.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
+/// The server's name for a client that knows no `PGPASSWORD`.
+fn with_password(server: &PostgresServer) -> String {
+    server.url().replace("onefold@", &format!("onefold:{}@", PASSWORD.replace(' ', "%20")))
+}
+
 /// News are told for a day, and deleted by whoever asks first.
 #[test]
 fn news_of_postgresql_are_as_old_as_they_may_be_and_no_older() {
@@ -341,8 +346,7 @@ fn news_of_postgresql_are_as_old_as_they_may_be_and_no_older() {
         database.engine().announce(id, ContainerId([number; 16]), &[1]).unwrap();
     }
     let most = NEWS_AGE_MAX.as_secs();
-    let url =
-        server.url().replace("onefold@", &format!("onefold:{}@", PASSWORD.replace(' ', "%20")));
+    let url = with_password(&server);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let (client, task) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
@@ -372,8 +376,7 @@ fn claims_of_postgresql_are_told_for_a_minute() {
         database.engine().claim(id, session(number), &[1]).unwrap();
     }
     let most = CLAIMS_AGE_MAX.as_secs();
-    let url =
-        server.url().replace("onefold@", &format!("onefold:{}@", PASSWORD.replace(' ', "%20")));
+    let url = with_password(&server);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let left = runtime.block_on(async {
         let (client, task) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();

@@ -1,4 +1,5 @@
-//! What the clients of a server of ours tell each other through it, as it goes over the line.
+//! What machines tell each other while they store, through a server of ours or a database: prefixes
+//! as they go over the line, and notices that clients of a server hear.
 //!
 //! ```text
 //! notices = notice*
@@ -36,6 +37,19 @@ pub fn pack(prefixes: &[u64]) -> Vec<u8> {
     let mut packed = Writer::new();
     prefixes.iter().for_each(|prefix| packed.u64(*prefix));
     packed.into_bytes()
+}
+
+/// The same back.
+///
+/// # Errors
+///
+/// `Invalid` if they are none.
+pub fn unpack(packed: &[u8]) -> Result<Vec<u64>> {
+    if !packed.len().is_multiple_of(PREFIX_BYTES) {
+        return Err(Error::invalid("prefixes have eight bytes each"));
+    }
+    let mut reader = Reader::new(packed, "prefixes");
+    (0..packed.len() / PREFIX_BYTES).map(|_| reader.u64()).collect()
 }
 
 /// A notice with prefixes that are packed.
@@ -88,6 +102,8 @@ mod tests {
     fn notices_round_trip_and_nothing_else_does() {
         let packed = pack(&[7, u64::MAX]);
         assert_eq!(packed[..8], [7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(unpack(&packed).unwrap(), [7, u64::MAX]);
+        assert!(unpack(&packed[1..]).is_err());
         let bytes = [encode(-1, [3; 16], &packed).unwrap(), encode(9, [4; 16], &[]).unwrap()];
         let bytes = bytes.concat();
         assert_eq!(bytes.len(), 2 * NOTICE_HEAD_BYTES + 16);

@@ -230,10 +230,8 @@ impl CopyForward<'_> {
             spots.into_iter().partition(ChunkDescriptor::is_delta);
         let mut makeable = Vec::with_capacity(deltas.len());
         for chunk in deltas {
-            match bases_of(&chunk, delta_of(section, &chunk)?, reader) {
-                Ok(_) => makeable.push(chunk),
-                Err(error) if error.is_unreadable() => {}
-                Err(error) => return Err(error),
+            if is_makeable(section, &chunk, reader)? {
+                makeable.push(chunk);
             }
         }
         let frames = whole.chunk_by(|one, other| one.frame == other.frame);
@@ -286,7 +284,7 @@ impl CopyForward<'_> {
         }
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
-        let has_damage = !quarantine::load_ids(self.repository)?.is_empty();
+        let has_damage = self.inventory.containers.iter().any(|container| !container.sound);
         let mut copies = Copies { open, handed_in: HandedIn::default(), has_damage };
         let mut is_warm = self.repacking.is_some();
         for frame in frames {
@@ -549,13 +547,24 @@ struct Copies {
 /// could not be read back otherwise.
 fn are_makeable(section: &MetadataSection, frame: u32, reader: &ChunkReader) -> Result<bool> {
     for chunk in section.chunks.iter().filter(|chunk| chunk.frame == frame && chunk.is_delta()) {
-        match bases_of(chunk, delta_of(section, chunk)?, reader) {
-            Ok(_) => {}
-            Err(error) if error.is_unreadable() => return Ok(false),
-            Err(error) => return Err(error),
+        if !is_makeable(section, chunk, reader)? {
+            return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Whether what a difference is made of can be read.
+fn is_makeable(
+    section: &MetadataSection,
+    chunk: &ChunkDescriptor,
+    reader: &ChunkReader,
+) -> Result<bool> {
+    match bases_of(chunk, delta_of(section, chunk)?, reader) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_unreadable() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn kind(level: Level, rank: u32) -> usize {

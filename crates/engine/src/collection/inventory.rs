@@ -18,6 +18,7 @@ use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Fewer than one in so many containers are read one by one: packs hold all of them.
 const FEW: usize = 16;
@@ -158,22 +159,26 @@ impl Inventory {
         if count * FEW >= left.len() {
             self.scan_packs(repository, &mut left, job, &mut counters, each)?;
         }
-        self.scan_alone(repository, (None, &mut left), job, &mut counters, each)?;
+        let all = 0..self.containers.len();
+        self.scan_alone(repository, (all, &mut left), job, &mut counters, each)?;
         Ok(counters)
     }
 
-    /// Scans those that are left and newer than a pack one by one, newest first.
+    /// Scans those that are left of some containers one by one, newest first.
     fn scan_alone(
         &self,
         repository: &Repository,
-        (newer_than, left): (Option<ContainerId>, &mut [bool]),
+        (some, left): (Range<usize>, &mut [bool]),
         job: &Job,
         counters: &mut ScanCounters,
         each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
     ) -> Result<()> {
-        let is_newer = |container: &InventoryItem| newer_than.is_none_or(|id| container.id > id);
-        let newest_first = left.iter_mut().zip(&self.containers).enumerate().rev();
-        for (ordinal, (left, container)) in newest_first.take_while(|(_, (_, one))| is_newer(one)) {
+        for ordinal in some.rev() {
+            let (Some(left), Some(container)) =
+                (left.get_mut(ordinal), self.containers.get(ordinal))
+            else {
+                continue;
+            };
             if !std::mem::take(left) {
                 continue;
             }
@@ -202,12 +207,14 @@ impl Inventory {
     ) -> Result<()> {
         // What is wrong with a pack, or with all of them, costs speed only: their containers are
         // read one by one. Another collector may also have replaced it since it was listed.
+        let mut older = self.containers.len();
         for name in list::list_packs(repository).unwrap_or_default().iter().rev() {
             job.interrupt.check()?;
             // A pack is written after the containers that it describes.
-            let written = layout::last_component(name).parse().ok();
-            if written.is_some() {
-                self.scan_alone(repository, (written, left), job, counters, each)?;
+            if let Ok(written) = layout::last_component(name).parse::<ContainerId>() {
+                let newer = self.containers.partition_point(|container| container.id <= written);
+                self.scan_alone(repository, (newer..older, left), job, counters, each)?;
+                older = older.min(newer);
             }
             let Ok(bytes) = repository.store().get(&Key::new(name.as_str())?) else {
                 continue;

@@ -88,6 +88,8 @@ struct State {
     /// Own claims on their way into the store, and those of them that others want.
     own: HashSet<u64>,
     wanted: HashSet<u64>,
+    /// Since when there are any, and when containers were closed for them last.
+    wanted_since_ns: i64,
     wanted_ns: i64,
     passed_over: BTreeSet<SessionId>,
     began_ns: Option<i64>,
@@ -121,7 +123,7 @@ impl State {
             for prefix in prefixes {
                 if self.own.contains(&prefix) {
                     if self.wanted.is_empty() {
-                        self.wanted_ns = now_ns;
+                        (self.wanted_since_ns, self.wanted_ns) = (now_ns, now_ns);
                     }
                     self.wanted.insert(prefix);
                 }
@@ -250,6 +252,12 @@ impl Claims {
     pub fn is_wanted(&self) -> bool {
         let now_ns = self.clock.now_ns();
         let mut state = self.state();
+        if !is_within(Some(state.wanted_since_ns), now_ns, COMPANY_NS) {
+            // What is not durable by now was found elsewhere, and is never stored.
+            for prefix in std::mem::take(&mut state.wanted) {
+                state.own.remove(&prefix);
+            }
+        }
         let is_due = !is_within(Some(state.wanted_ns), now_ns, WANTED_NS);
         let is_wanted = !state.wanted.is_empty() && is_due;
         if is_wanted {

@@ -229,6 +229,23 @@ fn own_chunks_that_others_want_are_let_go_after_half_a_second() {
     assert!(!told.claims.is_wanted());
 }
 
+/// What was claimed and then found elsewhere is never stored, and nobody is told.
+#[test]
+fn containers_are_not_closed_for_ever_for_what_is_never_stored() {
+    let mut told = told();
+    told.claims.claim(&[1]);
+    told.board.push(session(1), [1]);
+    told.claims.catch_up();
+    told.pass(COMPANY_NS - 1);
+    assert!(told.claims.is_wanted());
+    told.pass(SECOND_NS);
+    assert!(!told.claims.is_wanted());
+    told.board.push(session(1), [1]);
+    told.claims.catch_up();
+    told.pass(SECOND_NS);
+    assert!(!told.claims.is_wanted());
+}
+
 /// Beyond OWN_MAX it is not remembered that somebody wants a chunk.
 #[test]
 fn own_chunks_on_their_way_are_remembered_up_to_a_bound() {

@@ -11,6 +11,7 @@ mod gateway;
 mod local_cache;
 mod long_listings;
 mod memory;
+mod notices;
 mod read_ahead;
 mod sftp;
 
