@@ -34,7 +34,7 @@ use crate::tree::directory::Directory;
 use crate::tree::{TreeReader, path};
 use merge::{Merge, layer_of};
 use onefold_format::delta::DeltaChoice;
-use onefold_format::node::{Entry, EntryKind, Time};
+use onefold_format::node::{Entry, EntryKind, Listing, Time};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_policy::lookup::LookupStrategy;
@@ -138,6 +138,8 @@ pub fn synthesize(
                 None => repository.environment().clock.now_ns(),
             },
             paths: paths_of(&list, elements),
+            base: None,
+            listing: Listing::Partial,
             parent: Some(first.snapshot),
             summary,
             placement: None,

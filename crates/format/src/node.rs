@@ -23,7 +23,7 @@ mod directory;
 mod placement;
 
 pub use directory::{
-    DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Owner, Time, Totals,
+    DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Listing, Owner, Time, Totals,
 };
 
 pub use placement::{

@@ -8,7 +8,7 @@
 mod checkpoint;
 
 use crate::layout::ChangeName;
-use crate::node::Reference;
+use crate::node::{Listing, Reference};
 pub use checkpoint::{Checkpoint, KnownChange, KnownSession, KnownSnapshot};
 use onefold_types::{
     ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, ShareId, StoreId,
@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// The version of every record that this module writes.
-pub const RECORD_VERSION: u32 = 4;
+pub const RECORD_VERSION: u32 = 5;
 
 /// A value that is written as text: names and fingerprints.
 mod text {
@@ -183,6 +183,13 @@ pub struct SnapshotRecord {
     pub user: String,
     /// The source paths, absolute, with unprintable bytes escaped.
     pub paths: Vec<String>,
+    /// The working directory if all sources were given relative to it, written like `paths`: a
+    /// restore into a directory puts what lies below it there, without the directories above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// What the root directory's list of names proves.
+    #[serde(default)]
+    pub listing: Listing,
     /// Tags.
     pub tags: Vec<String>,
     /// A note.
@@ -492,6 +499,8 @@ mod tests {
             host: "h".into(),
             user: "u".into(),
             paths: vec!["/p".into()],
+            base: None,
+            listing: Listing::Partial,
             tags: vec!["t".into()],
             description: String::new(),
             hold: false,

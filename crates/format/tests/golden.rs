@@ -12,8 +12,8 @@ use onefold_format::index_run::{self, Piece, Table};
 use onefold_format::layout::ChangeName;
 use onefold_format::node::{
     BaseFrame, ContainerUses, DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent,
-    FileMap, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference, Time,
-    Totals, Transform, UseOfContainer,
+    FileMap, Listing, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
+    Time, Totals, Transform, UseOfContainer,
 };
 use onefold_format::record::{
     self, Change, Checkpoint, Damage, Doubt, Epoch, Fate, KnownChange, KnownSession, KnownSnapshot,
@@ -278,8 +278,10 @@ fn entries() -> Vec<Entry> {
             mode: 0o2755,
             content: Some(reference(0x20, 3)),
             totals: Totals { entries: 12, bytes: 345_678, chunks: 40 },
+            listing: Listing::Whole,
             ..entry(b"directory", EntryKind::Directory)
         },
+        Entry { listing: Listing::Above, ..entry(b"directory above", EntryKind::Directory) },
         entry(b"empty", EntryKind::File),
         Entry {
             mode: 0o4755,
@@ -293,6 +295,7 @@ fn entries() -> Vec<Entry> {
             sparse: true,
             chunks: 1,
             content: Some(reference(0x30, 0)),
+            lacks_attributes: true,
             xattrs: vec![
                 (b"system.posix_acl_access".to_vec(), vec![2, 0, 0, 0]),
                 (b"user.note".to_vec(), b"value".to_vec()),
@@ -379,6 +382,8 @@ fn snapshot() -> SnapshotRecord {
         host: "host".into(),
         user: "user".into(),
         paths: vec!["/path/\u{e9}".into()],
+        base: Some("/path".into()),
+        listing: Listing::Whole,
         tags: vec!["daily".into(), "important".into()],
         description: "a \"note\"".into(),
         hold: true,

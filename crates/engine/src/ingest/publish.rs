@@ -30,7 +30,7 @@ use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::{Commit, Snapshot, SnapshotList, evidence};
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{Entry, Reference};
+use onefold_format::node::{Entry, Listing, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
 use std::path::PathBuf;
@@ -497,6 +497,8 @@ impl Backup<'_> {
             host: options.host.clone(),
             user: options.user.clone(),
             paths: names.to_vec(),
+            base: None,
+            listing: Listing::Partial,
             tags: options.tags.clone(),
             description: options.description.clone(),
             hold: options.hold,

@@ -11,7 +11,7 @@ use crate::repository::Repository;
 use crate::session::doubts::Doubts;
 use crate::session::{SnapshotList, evidence};
 use crate::tree::TreeReader;
-use onefold_format::node::{EntryKind, Reference};
+use onefold_format::node::{EntryKind, Listing, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_types::{Error, Fingerprint, Result, SessionId};
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub fn recover(
             host: options.host.clone().unwrap_or_default(),
             user: options.user.clone(),
             paths: vec!["/".to_owned()],
+            base: None,
+            listing: Listing::Partial,
             tags: options.tags.clone().unwrap_or_default(),
             description: options.description.clone(),
             hold: false,

@@ -21,7 +21,7 @@ use onefold_engine::tree::file_map::FileMapBuilder;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::codec::Compression;
 use onefold_format::delta::DeltaChoice;
-use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
+use onefold_format::node::{Entry, EntryKind, Extent, Listing, Reference, Time};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::lookup::LookupStrategy;
@@ -307,6 +307,8 @@ pub fn record_of(repository: &Repository, root: Reference) -> SnapshotRecord {
         host: "host".into(),
         user: "user".into(),
         paths: vec!["/source".into()],
+        base: None,
+        listing: Listing::Partial,
         tags: vec!["tag".into()],
         description: String::new(),
         hold: false,

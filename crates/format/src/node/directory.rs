@@ -4,7 +4,8 @@
 //! leaf:  varint entries, then one column after the other over all entries:
 //!        names (counted), kinds (u8), modes, uids, gids, link counts, mtimes (seconds as signed
 //!        difference to the entry before, nanoseconds), ctimes (same), inodes (signed difference),
-//!        devices, sizes, flags (u8)
+//!        devices, sizes, flags (u8: 1 sparse, 2 has content, 4 listed whole, 8 only leads to
+//!        sources, 16 attributes are missing)
 //!        then for each entry that has them, in order: content reference, link target, device
 //!        number, totals (entries, bytes, chunks), chunks of a file whose content is a map
 //!        extended attributes: varint entries with some; for each: varint entry, varint pairs,
@@ -21,6 +22,7 @@
 use super::{Reference, decode_reference, encode_reference};
 use crate::wire::{Reader, Writer};
 use onefold_types::{Error, ErrorKind, Result, limits};
+use serde::{Deserialize, Serialize};
 
 /// What an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
@@ -74,6 +76,19 @@ const fn code_of(kind: EntryKind) -> u8 {
         EntryKind::Fifo => 5,
         EntryKind::Socket => 6,
     }
+}
+
+/// What a directory's list of names proves about names that are not in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Listing {
+    /// Nothing: something was left out, could not be read, or is on another file system.
+    #[default]
+    Partial,
+    /// That they were not there: every name in the directory was read and is in the snapshot.
+    Whole,
+    /// Nothing: the directory only leads to sources and was not read.
+    Above,
 }
 
 /// A point in time, as file systems keep it.
@@ -135,6 +150,10 @@ pub struct Entry {
     pub totals: Totals,
     /// Extended attributes, sorted by name; access control lists are among them.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether the source had extended attributes that could not be saved.
+    pub lacks_attributes: bool,
+    /// What the list of a directory's names proves; `Partial` for all others.
+    pub listing: Listing,
 }
 
 /// The name behind a numeric user or group.
@@ -171,6 +190,24 @@ pub struct DirectoryMap {
 
 const FLAG_SPARSE: u8 = 1;
 const FLAG_CONTENT: u8 = 2;
+const FLAG_WHOLE: u8 = 4;
+const FLAG_ABOVE: u8 = 8;
+const FLAG_LACKS_ATTRIBUTES: u8 = 16;
+const FLAGS: u8 = FLAG_SPARSE | FLAG_CONTENT | FLAG_WHOLE | FLAG_ABOVE | FLAG_LACKS_ATTRIBUTES;
+
+/// The flags of an entry.
+fn flags_of(entry: &Entry) -> u8 {
+    let listing = match entry.listing {
+        Listing::Partial => 0,
+        Listing::Whole => FLAG_WHOLE,
+        Listing::Above => FLAG_ABOVE,
+    };
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    listing
+        | flag(entry.sparse, FLAG_SPARSE)
+        | flag(entry.content.is_some(), FLAG_CONTENT)
+        | flag(entry.lacks_attributes, FLAG_LACKS_ATTRIBUTES)
+}
 
 pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
     let entries = &leaf.entries;
@@ -192,10 +229,7 @@ pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
     }
     entries.iter().for_each(|entry| writer.varint(entry.device));
     entries.iter().for_each(|entry| writer.varint(entry.size));
-    for entry in entries {
-        let sparse = if entry.sparse { FLAG_SPARSE } else { 0 };
-        writer.u8(sparse | if entry.content.is_some() { FLAG_CONTENT } else { 0 });
-    }
+    entries.iter().for_each(|entry| writer.u8(flags_of(entry)));
     entries.iter().filter_map(|entry| entry.content.as_ref()).for_each(|content| {
         encode_reference(content, writer);
     });
@@ -287,10 +321,20 @@ fn decode_contents(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()>
     let flags = reader.raw(entries.len())?;
     for (entry, flags) in entries.iter_mut().zip(flags) {
         // Written back without what it means, an unknown flag would be lost.
-        if flags & !(FLAG_SPARSE | FLAG_CONTENT) != 0 {
+        if flags & !FLAGS != 0 {
             return Err(newer(format!("a directory entry with flags {flags:#x}")));
         }
         entry.sparse = flags & FLAG_SPARSE != 0;
+        entry.lacks_attributes = flags & FLAG_LACKS_ATTRIBUTES != 0;
+        entry.listing = match (flags & FLAG_WHOLE != 0, flags & FLAG_ABOVE != 0) {
+            (false, false) => Listing::Partial,
+            (true, false) => Listing::Whole,
+            (false, true) => Listing::Above,
+            (true, true) => return Err(reader.damaged("a directory is listed whole and not read")),
+        };
+        if entry.listing != Listing::Partial && entry.kind != EntryKind::Directory {
+            return Err(reader.damaged("an entry that is no directory has a list of names"));
+        }
         if flags & FLAG_CONTENT != 0 {
             entry.content = Some(decode_reference(reader)?);
         }

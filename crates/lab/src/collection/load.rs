@@ -25,7 +25,7 @@ use onefold_engine::session::{Commit, WriterSession};
 use onefold_engine::synthesis::{SynthesisOptions, fastcopy};
 use onefold_engine::tree::directory::{Directory, DirectoryBuilder, NoNames};
 use onefold_engine::tree::file_map::FileMapBuilder;
-use onefold_format::node::{Entry, EntryKind, Extent, Reference};
+use onefold_format::node::{Entry, EntryKind, Extent, Listing, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_policy::lookup::LookupStrategy;
@@ -222,6 +222,8 @@ impl Client {
             host: format!("lineage-{}", self.number),
             user: String::new(),
             paths: vec!["/load".into()],
+            base: None,
+            listing: Listing::Partial,
             tags: Vec::new(),
             description: format!("generation {generation}"),
             hold: false,

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 use onefold_engine::session::Snapshot;
-use onefold_format::node::Reference;
+use onefold_format::node::{Listing, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_mount::catalogue::{Catalogue, Node, ROOT};
 use onefold_types::{Fingerprint, Level, SessionId};
@@ -18,6 +18,8 @@ fn snapshot(id: u8, started_ns: i64, paths: &[&str]) -> Snapshot {
         host: "host".into(),
         user: "user".into(),
         paths: paths.iter().map(ToString::to_string).collect(),
+        base: None,
+        listing: Listing::Partial,
         tags: Vec::new(),
         description: String::new(),
         hold: false,
