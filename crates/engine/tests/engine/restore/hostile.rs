@@ -2,7 +2,7 @@
 
 use super::support::{Item, in_memory, store_tree};
 use super::{options, restore_cleanly};
-use onefold_engine::restore::{Overwrite, RestoreOptions};
+use onefold_engine::restore::{Delete, Overwrite, RestoreOptions};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -32,7 +32,8 @@ fn r54_links_planted_in_the_target_are_replaced_and_not_followed() {
         let target = tempfile::tempdir().unwrap();
         symlink(outside.path(), target.path().join("a")).unwrap();
         symlink(outside.path().join("h"), target.path().join("h")).unwrap();
-        let options = RestoreOptions { overwrite: rule, delete: true, ..options(target.path()) };
+        let options =
+            RestoreOptions { overwrite: rule, delete: Delete::Known, ..options(target.path()) };
         restore_cleanly(&repository, &root, &options);
         for name in ["g", "h", "b/f"] {
             let found = fs::read_to_string(outside.path().join(name)).unwrap();
