@@ -26,7 +26,8 @@
 //! - a file that cannot be restored whole is named and counted, and never left looking whole (see
 //!   `output` for files that were there before); nor is one of which not every byte was
 //!   restored at its offset, whatever the reason (see `ledger`);
-//! - nothing outside the target is written, whatever is planted in it (see `target`);
+//! - nothing outside the target is written, whatever is planted in it (see `target`), but for what
+//!   the user's own links above sources lead to where a restore is in place (see `follow`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
 //! An item that fails does not stop the others. What does: no space, a request to stop, a target
@@ -127,6 +128,9 @@ pub struct RestoreOptions {
     /// Where sources lie, from what is restored on, if the snapshot does not say itself which
     /// directories only lead to them.
     pub sources: Vec<Vec<u8>>,
+    /// Whether links in the place of directories that lead to sources are followed out of the
+    /// target: where what is restored has its own path.
+    pub follows_out: bool,
     /// What is not restored of what there is.
     pub without: Without,
     /// Device and inode of a directory in which nothing is written or deleted: the store's own,

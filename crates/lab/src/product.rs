@@ -231,6 +231,7 @@ impl Product {
             engine: RestoreEngine::Direct,
             placed: item.placed,
             sources: Vec::new(),
+            follows_out: false,
             reach: None,
             without: Without::default(),
             spared: None,

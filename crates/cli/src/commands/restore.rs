@@ -139,6 +139,7 @@ impl RestoreArguments {
             placed: None,
             reach: None,
             sources: Vec::new(),
+            follows_out: false,
             without: Without {
                 owners: self.no_owner,
                 owner_names: self.numeric_owner,
@@ -173,6 +174,7 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
     options.placed = placed;
     options.sources = sources::of(&repository, snapshot, &location, &root)?;
+    options.follows_out = sources::is_at(snapshot, &location, &options.target);
     if arguments.plan {
         return plan::run(context, &repository, snapshot, &root, &options);
     }

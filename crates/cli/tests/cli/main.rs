@@ -20,6 +20,7 @@
 //! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
 //! | [`restoring`] | what is there already, and what is selected |
+//! | [`taking_away`] | what restores and dumps take away of what is there |
 //! | [`hostile`] | stores that somebody else can write to |
 //! | [`planted`] | something planted under every name of a store |
 //! | [`newer`] | records of a newer version |
@@ -85,4 +86,5 @@ mod sources;
 mod streams;
 mod support;
 mod switches;
+mod taking_away;
 mod terminal;

@@ -26,7 +26,7 @@ use crate::repository::Repository;
 use crate::stub;
 use crate::tree::path;
 use onefold_format::layout;
-use onefold_format::node::Listing;
+use onefold_format::node::{Entry, Listing};
 use onefold_store::Key;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -417,6 +417,21 @@ enum Next {
     Gone,
     Stays,
     Enter(Step),
+}
+
+/// What the names in a directory prove. Where a snapshot does not say which directories only lead
+/// to sources, those do that are not at or below one.
+#[must_use]
+pub fn listing_of(directory: &Entry, here: &[u8], options: &RestoreOptions) -> Listing {
+    let is_below = |source: &Vec<u8>| {
+        let mut names = path::components(here);
+        path::components(source).all(|name| names.next() == Some(name))
+    };
+    match directory.listing {
+        Listing::Partial if options.sources.is_empty() => Listing::Partial,
+        Listing::Partial if !options.sources.iter().any(is_below) => Listing::Above,
+        listing => listing,
+    }
 }
 
 impl Listed {

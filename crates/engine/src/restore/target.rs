@@ -37,16 +37,18 @@ const PRIVATE: u32 = 0o700;
 struct Handles {
     open: Mutex<LruCache<u64, Weak<Directory>>>,
     next: AtomicU64,
+    /// The directory that links above sources may not lead out of.
+    bound: Option<(u64, u64)>,
 }
 
 impl Handles {
     /// Room for a quarter of the descriptors that the process may open: frames arrive in stored
     /// order, so the files of a window lie in directories all over the target, and each one that
     /// was closed costs an opening of the whole chain above it.
-    fn new() -> Self {
+    fn new(bound: Option<(u64, u64)>) -> Self {
         let room = NonZeroUsize::new(open_files_max() / 4).unwrap_or(NonZeroUsize::MIN);
         let open = Mutex::new(LruCache::new(room.min(HANDLES_MAX)));
-        Self { open, next: AtomicU64::new(0) }
+        Self { open, next: AtomicU64::new(0), bound }
     }
 }
 
@@ -73,8 +75,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The target itself, which must exist.
-    pub fn root(target: &Path, fresh: bool) -> Result<Arc<Self>> {
+    /// The target itself, which must exist. Links above sources lead out of it only if
+    /// `follows_out`.
+    pub fn root(target: &Path, fresh: bool, follows_out: bool) -> Result<Arc<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(target, flags, Mode::empty()).map_err(|errno| {
             let what = format!("opening the target '{}'", target.display());
@@ -86,15 +89,18 @@ impl Directory {
                 _ => Error::io(what, errno.into()),
             }
         })?;
-        let handles = Arc::new(Handles::new());
+        let stat = rustix::fs::fstat(&opened)
+            .map_err(|errno| Error::io("looking at the target", errno.into()))?;
+        let bound = (!follows_out).then_some((stat.st_dev, stat.st_ino));
+        let handles = Arc::new(Handles::new(bound));
         Self::build((None, Vec::new(), false), opened, fresh, handles)
     }
 
     /// A directory that a dry run would have made.
     #[must_use]
     pub fn imagined(parent: Option<&Arc<Self>>, name: &[u8]) -> Arc<Self> {
-        let handles =
-            parent.map_or_else(|| Arc::new(Handles::new()), |parent| Arc::clone(&parent.handles));
+        let handles = parent
+            .map_or_else(|| Arc::new(Handles::new(None)), |parent| Arc::clone(&parent.handles));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             number: handles.next.fetch_add(1, Ordering::Relaxed),
@@ -163,10 +169,18 @@ impl Directory {
         self.open(&handle, name, false, false)
     }
 
-    /// Opens the directory that the link `name` in this one leads to, wherever that is.
-    pub fn follow(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
+    /// Opens the directory `name` that is in this one and only leads to sources: it is the user's,
+    /// or what a link of the user leads to, wherever that is.
+    pub fn enter_or_follow(self: &Arc<Self>, name: &[u8], stat: &Stat) -> Result<Arc<Self>> {
         let handle = self.handle()?;
-        self.open(&handle, name, false, true)
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => self.open(&handle, name, false, false),
+            FileType::Symlink => self.open(&handle, name, false, true),
+            _ => Err(Error::invalid(
+                "it is no directory, and what is restored lies below it: move it away, or restore \
+                 elsewhere",
+            )),
+        }
     }
 
     fn open(
@@ -176,10 +190,18 @@ impl Directory {
         fresh: bool,
         is_followed: bool,
     ) -> Result<Arc<Self>> {
-        let opened = open_directory(handle, name, is_followed)?;
+        let opened = self.open_directory(handle, name, is_followed)?;
         let handles = Arc::clone(&self.handles);
         let place = (Some(Arc::clone(self)), name.to_vec(), is_followed);
         Self::build(place, opened, fresh, handles)
+    }
+
+    fn open_directory(&self, above: &OwnedFd, name: &[u8], is_followed: bool) -> Result<OwnedFd> {
+        if is_followed {
+            return follow::follow(above, name, DIRECTORY_FLAGS, self.handles.bound);
+        }
+        rustix::fs::openat(above.as_fd(), name, DIRECTORY_FLAGS, Mode::empty())
+            .map_err(|errno| Error::io("opening the directory", errno.into()))
     }
 
     /// Whether it is there; only a dry run knows others.
@@ -211,7 +233,7 @@ impl Directory {
             lowest = parent;
         };
         for directory in closed.into_iter().rev() {
-            let opened = open_directory(&handle, &directory.name, directory.is_followed)?;
+            let opened = self.open_directory(&handle, &directory.name, directory.is_followed)?;
             let stat = rustix::fs::fstat(&opened)
                 .map_err(|errno| Error::io("looking at a directory", errno.into()))?;
             if (stat.st_dev, stat.st_ino) != directory.identity {
@@ -323,14 +345,6 @@ impl Directory {
 #[must_use]
 pub fn is_type(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
-}
-
-fn open_directory(above: &OwnedFd, name: &[u8], is_followed: bool) -> Result<OwnedFd> {
-    if is_followed {
-        return follow::follow(above, name, DIRECTORY_FLAGS);
-    }
-    rustix::fs::openat(above.as_fd(), name, DIRECTORY_FLAGS, Mode::empty())
-        .map_err(|errno| Error::io("opening the directory", errno.into()))
 }
 
 /// The number of the mount on which `name` in a directory lies, or with no name that directory.

@@ -9,7 +9,7 @@ use super::files::Links;
 use super::item::{self, Decision};
 use super::metadata::{Attributes, OwnerMap, Present};
 use super::output::{OutputFile, Shared};
-use super::surplus::{Listed, Surplus, SurplusReport};
+use super::surplus::{Listed, Surplus, SurplusReport, listing_of};
 use super::target::{Directory, is_type};
 use super::window::{Window, WindowShare};
 use super::{Delete, Overwrite, RestoreOptions, RestoreReport};
@@ -175,7 +175,7 @@ fn open_target(options: &RestoreOptions) -> Result<(Arc<Directory>, bool)> {
     if !existed {
         std::fs::create_dir_all(target).context(|| format!("making {}", what()))?;
     }
-    let directory = Directory::root(target, !existed)?;
+    let directory = Directory::root(target, !existed, options.follows_out)?;
     let system = rustix::fs::fstatvfs(&*directory.handle()?)
         .map_err(|errno| Error::io(what(), errno.into()))?;
     if system.f_flag.contains(StatVfsMountFlags::RDONLY) && !options.dry_run {
@@ -428,7 +428,11 @@ impl Restorer<'_> {
         let mut is_mounted = position > 0 && self.stack[position - 1].is_mounted;
         let made = match (decision, &existing) {
             (_, Some(stat)) if listing == Listing::Above => {
-                self.directory_on_the_way(parent, &name, stat)?
+                let directory = parent.enter_or_follow(&name, stat)?;
+                if self.is_spared(directory.identity()) {
+                    return Err(refuse_store());
+                }
+                directory
             }
             (Decision::Skip, _) => return Ok(None),
             (_, Some(stat)) if self.is_spared((stat.st_dev, stat.st_ino)) => {
@@ -455,30 +459,6 @@ impl Restorer<'_> {
         (level.listed, level.is_mounted) = (listed, is_mounted);
         level.set_attributes = made.fresh || !keeps;
         Ok(Some(made))
-    }
-
-    /// A directory that is there and only leads to sources: it is the user's, or what a link of the
-    /// user leads to, and nothing about it changes.
-    fn directory_on_the_way(
-        &self,
-        parent: &Arc<Directory>,
-        name: &[u8],
-        stat: &Stat,
-    ) -> Result<Arc<Directory>> {
-        let directory = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => parent.enter(name)?,
-            FileType::Symlink => parent.follow(name)?,
-            _ => {
-                return Err(Error::invalid(
-                    "it is no directory, and what is restored lies below it: move it away, or \
-                     restore elsewhere",
-                ));
-            }
-        };
-        match self.is_spared(directory.identity()) {
-            true => Err(refuse_store()),
-            false => Ok(directory),
-        }
     }
 
     fn new_directory(&self, parent: &Arc<Directory>, name: &[u8]) -> Result<Arc<Directory>> {
@@ -582,20 +562,6 @@ impl Restorer<'_> {
         }
         self.path.truncate(level.path_length.max(1));
         self.place = level.place_end;
-    }
-}
-
-/// What the names in a directory prove. Where a snapshot does not say which directories only lead
-/// to sources, those do that are not at or below one.
-fn listing_of(directory: &Entry, here: &[u8], options: &RestoreOptions) -> Listing {
-    let is_below = |source: &Vec<u8>| {
-        let mut names = path::components(here);
-        path::components(source).all(|name| names.next() == Some(name))
-    };
-    match directory.listing {
-        Listing::Partial if options.sources.is_empty() => Listing::Partial,
-        Listing::Partial if !options.sources.iter().any(is_below) => Listing::Above,
-        listing => listing,
     }
 }
 

@@ -321,6 +321,7 @@ fn restores_survive<P: Place>() {
                 engine,
                 placed: None,
                 sources: Vec::new(),
+                follows_out: false,
                 reach: None,
                 without: Without::default(),
                 spared: None,

@@ -37,6 +37,7 @@ fn options(target: &Path) -> RestoreOptions {
         engine: RestoreEngine::Direct,
         placed: None,
         sources: Vec::new(),
+        follows_out: false,
         reach: None,
         without: Without::default(),
         spared: None,

@@ -202,6 +202,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         engine: RestoreEngine::Direct,
         placed: None,
         sources: Vec::new(),
+        follows_out: false,
         reach: None,
         without: Without::default(),
         spared: None,

@@ -106,6 +106,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         engine: RestoreEngine::Direct,
         placed: None,
         sources: Vec::new(),
+        follows_out: false,
         reach: None,
         without: Without::default(),
         spared: None,

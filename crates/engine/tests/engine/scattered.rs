@@ -51,6 +51,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         engine: RestoreEngine::Direct,
         placed: None,
         sources: Vec::new(),
+        follows_out: false,
         reach: None,
         without: Without::default(),
         spared: None,

@@ -260,6 +260,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         engine,
         placed: None,
         sources: Vec::new(),
+        follows_out: false,
         reach: Some(Reach::NEAR),
         without: Without::default(),
         spared: None,

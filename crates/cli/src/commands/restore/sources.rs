@@ -1,4 +1,4 @@
-//! Where the sources of an older snapshot lie, which does not say what only leads to them.
+//! Where sources lie: in the tree of a snapshot that does not say it, and on this machine.
 
 use crate::reference::Location;
 use onefold_engine::Repository;
@@ -6,6 +6,8 @@ use onefold_engine::session::Snapshot;
 use onefold_engine::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Listing};
 use onefold_types::{ErrorKind, Result};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The sources at, above or below what is restored, as paths from there on; none if the snapshot
@@ -57,6 +59,19 @@ fn standing<'a>(
         }
     }
     Ok(&[])
+}
+
+/// Whether a directory has the path that what is restored has in its snapshot.
+#[must_use]
+pub fn is_at(snapshot: &Snapshot, location: &Location, target: &Path) -> bool {
+    let Ok(target) = target.canonicalize() else {
+        return false;
+    };
+    let target: Vec<&[u8]> = path::components(target.as_os_str().as_bytes()).collect();
+    let named: Vec<&[u8]> = path::components(&location.path).collect();
+    let base = snapshot.record.base.as_deref().unwrap_or_default();
+    let below_base = path::components(base.as_bytes()).chain(named.iter().copied());
+    target.iter().copied().eq(below_base) || target == named
 }
 
 fn joined(names: &[&[u8]]) -> Vec<u8> {

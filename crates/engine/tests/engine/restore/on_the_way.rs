@@ -33,7 +33,13 @@ fn r105_a_link_above_a_source_is_followed_and_stays() {
         fs::write(at("disk/home/al/f"), "other").unwrap();
         fs::write(at("disk/home/al/extra"), "extra").unwrap();
         fs::write(at("disk/home/beside"), "mine").unwrap();
+        // Out of the target only where what is restored has its own path.
         let options = RestoreOptions { delete: Delete::Known, ..options(&at("target")) };
+        let (report, problems) = restore_with_problems(&repository, &root, &options);
+        assert_eq!(report.errors, 1, "{leads_to:?}");
+        assert!(problems[0].2.contains("out of the target"), "{problems:?}");
+        assert_eq!(fs::read(at("disk/home/al/f")).unwrap(), b"other");
+        let options = RestoreOptions { follows_out: true, ..options };
         let surplus = restore_cleanly(&repository, &root, &options).surplus;
         assert_eq!((surplus.deleted, surplus.kept), (1, 0), "{leads_to:?}");
         assert_eq!(fs::read_link(at("target/home")).unwrap(), leads_to);
@@ -68,7 +74,7 @@ fn r105_what_leads_to_no_directory_is_told_and_never_replaced() {
     let at = |name: &str| place.path().join(name);
     fs::create_dir(at("target")).unwrap();
     fs::write(at("file"), "").unwrap();
-    for leads_to in ["../missing", "../file", "home", "../file/.."] {
+    for leads_to in ["../missing", "../file", "home", "../file/..", "/", ".."] {
         symlink(leads_to, at("target/home")).unwrap();
         let (report, problems) = restore_with_problems(&repository, &root, &options(&at("target")));
         assert_eq!((report.errors, problems[0].0.as_str()), (1, "/home"), "{leads_to}");

@@ -4,7 +4,7 @@ use super::support::{
     Item, Part, in_memory, random_bytes, repository_with_memory, store_tree, store_tree_avoiding,
 };
 use super::{data_containers, options, patterns, restore_cleanly};
-use onefold_engine::restore::{Delete, DumpOptions, RestoreOptions, dump, restore};
+use onefold_engine::restore::{Delete, DumpOptions, RestoreOptions, Without, dump, restore};
 use onefold_engine::tree::directory::OwnerNames;
 use onefold_engine::{Job, Repository};
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -125,6 +125,46 @@ fn owners_are_found_by_name_with_privilege() {
     restore_cleanly(&repository, &root, &options(target.path()));
     let stat = fs::metadata(target.path().join("f")).unwrap();
     assert_eq!((stat.uid(), stat.gid()), (0, 778));
+}
+
+struct RootHasAnotherName;
+
+impl OwnerNames for RootHasAnotherName {
+    fn user(&self, uid: u32) -> Option<Vec<u8>> {
+        (uid == 0).then(|| b"no such user here".to_vec())
+    }
+
+    fn group(&self, _gid: u32) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+#[test]
+fn r109_owners_that_are_others_here_are_told_and_taken_by_number_if_asked() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (_, repository) = in_memory();
+    let saved = |names: &dyn OwnerNames, uid: u32| {
+        let owned = move |item: Item| item.edit(|entry| (entry.uid, entry.gid) = (uid, 778));
+        let items = vec![owned(Item::file("f", "x")), owned(Item::file("g", "y"))];
+        store_tree_avoiding(&repository, items, BTreeSet::new(), names)
+    };
+    let root = saved(&RootIsCalled777, 777);
+    let other = saved(&RootHasAnotherName, 0);
+    for (root, owner_names, uid, said) in [
+        (&root, false, 0, "user 'root' was 777 and is 0 here"),
+        (&root, true, 777, ""),
+        (&other, false, 0, "'no such user here' was 0, is not known here, and 0 is 'root' here"),
+    ] {
+        let target = tempfile::tempdir().unwrap();
+        let without = Without { owner_names, ..Without::default() };
+        let options = RestoreOptions { without, ..options(target.path()) };
+        let elsewhere = restore_cleanly(&repository, root, &options).owners_elsewhere;
+        assert_eq!(fs::metadata(target.path().join("f")).unwrap().uid(), uid);
+        assert_eq!(elsewhere.count, u64::from(!said.is_empty()), "{elsewhere:?}");
+        assert!(elsewhere.example.contains(said), "{elsewhere:?}");
+    }
 }
 
 #[test]
