@@ -172,7 +172,7 @@ impl Context {
                      a profile",
                 )
             })?;
-        if path.as_os_str().is_empty() {
+        if path.as_os_str().as_encoded_bytes().trim_ascii().is_empty() {
             return Err(Error::invalid("the name of the store is empty"));
         }
         Location::parse(&path)
