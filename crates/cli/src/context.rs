@@ -106,6 +106,12 @@ pub struct RunningJob {
 }
 
 impl RunningJob {
+    /// How many items there was something to be told of, beside problems.
+    #[must_use]
+    pub fn warnings(&self) -> u64 {
+        self.listener.warnings()
+    }
+
     /// Takes the progress display away, so that results can be printed; the number of problems.
     pub fn finish(mut self) -> u64 {
         drop(self.display.take());

@@ -17,6 +17,7 @@
 
 mod access;
 mod bounds;
+mod clocks;
 mod commands;
 mod config_file;
 mod context;

@@ -96,7 +96,7 @@ fn taken(read: Result<usize, Errno>, mut value: Vec<u8>) -> Result<Option<Vec<u8
         // There is none, none can be here, or it may not be asked for: a device, a foreign link.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::BADF) => Ok(None),
         Err(Errno::RANGE) => Err(Error::damaged("the stub is longer than any can be")),
-        Err(errno) => Err(Error::io("reading the stub", errno.into())),
+        Err(errno) => Err(Error::io("it could not be read", errno.into())),
     }
 }
 

@@ -46,16 +46,16 @@ pub struct RestoreArguments {
     target: Option<PathBuf>,
     /// Restore only what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
-    include: Vec<String>,
+    include: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iinclude: Vec<String>,
+    iinclude: Vec<OsString>,
     /// Leave out what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
-    exclude: Vec<String>,
+    exclude: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iexclude: Vec<String>,
+    iexclude: Vec<OsString>,
     /// When to replace files that are there already
     #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
@@ -136,10 +136,10 @@ impl RestoreArguments {
 }
 
 /// Patterns and those whose case does not matter.
-fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
+fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
     Patterns::build(
-        &store_path::with_home(exact.to_vec())?,
-        &store_path::with_home(any_case.to_vec())?,
+        &store_path::with_home(store_path::as_given(exact))?,
+        &store_path::with_home(store_path::as_given(any_case))?,
     )
 }
 

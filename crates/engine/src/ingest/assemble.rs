@@ -245,11 +245,18 @@ impl Assembler<'_> {
             self.linked.insert((entry.device, entry.inode), LinkedContent::of(&entry));
         }
         if end.changed_while_read && !self.is_manifest {
-            let error = Error::new(ErrorKind::Source, "it changed while it was read");
-            self.job.observer.problem(&path::display(path), &error);
+            let what = "it changed while it was read; what was read is saved";
+            self.job.observer.warning(&path::display(path), what);
+        }
+        if let Some(error) = end.attributes {
+            self.problem(path, &error);
         }
         self.summary.bytes_read += length;
-        let what = if known { "changed" } else { "new" };
+        let what = match (known, end.was_read_again) {
+            (_, true) => "read again",
+            (true, false) => "changed",
+            (false, false) => "new",
+        };
         match known {
             true => self.summary.files_changed += 1,
             false => self.summary.files_new += 1,

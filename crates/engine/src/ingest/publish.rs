@@ -32,6 +32,7 @@ use crate::session::{Commit, Snapshot, SnapshotList, evidence};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Listing, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::retention::is_dated_before;
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +101,8 @@ struct Prepared {
     /// Roots of the directory's own manifests that may be built upon.
     manifests: Vec<Reference>,
     heads: Vec<SessionId>,
+    /// The snapshot with the latest date of those that were there, and its date.
+    latest: Option<(i64, SessionId)>,
     /// Names that were decided and in no checkpoint.
     new_names: usize,
     /// Containers that tell of lost records.
@@ -316,6 +319,7 @@ impl Backup<'_> {
             parent,
             relative,
             manifests,
+            latest: list.visible().map(|one| (one.record.started_ns, one.id)).max(),
             heads: list.heads,
             new_names: list.new_names,
             strays,
@@ -332,7 +336,8 @@ impl Backup<'_> {
     /// The parent, or else the host's newest snapshot.
     fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
         let is_of_host = |one: &&Snapshot| one.record.host == self.options.host;
-        let of_host = || list.visible().filter(is_of_host).last();
+        let of_host =
+            || list.visible().filter(is_of_host).max_by_key(|snapshot| snapshot.saved_order());
         let one = &parent.or_else(of_host)?.record;
         Some(Relative { root: one.root, files: one.summary.files })
     }
@@ -366,7 +371,9 @@ impl Backup<'_> {
                     let record = &snapshot.record;
                     record.host == self.options.host && record.paths == names
                 };
-                Ok(list.visible().filter(same).last().cloned())
+                // Saved last: dates are those of clocks.
+                let same = list.visible().filter(same);
+                Ok(same.max_by_key(|snapshot| snapshot.saved_order()).cloned())
             }
         }
     }
@@ -420,6 +427,8 @@ impl Backup<'_> {
         names: &[String],
     ) -> Result<Option<BackupReport>> {
         let Prepared { session, parent, heads, new_names, strays, doubts, chosen, .. } = ready;
+        let started_ns = self.options.time_ns.unwrap_or(self.started_ns);
+        let is_later = |latest: &(i64, SessionId)| is_dated_before(started_ns, latest.0);
         let part_index = ready.part_index.map(|index| index.report());
         let store = &session.store;
         let lookup = store.lookup_report();
@@ -428,6 +437,8 @@ impl Backup<'_> {
             streams: self.repository.memory().streams,
             parent: parent_id,
             strays,
+            started_ns,
+            dated_later: ready.latest.filter(is_later).map(|(date_ns, id)| (id, date_ns)),
             summary: tree.summary,
             left_out: tree.left_out.clone(),
             lookup,

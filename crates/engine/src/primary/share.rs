@@ -26,6 +26,7 @@
 use super::addresses::{self, Standing};
 use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, SCRUB, own};
 use crate::ingest::left_out::is_store;
+use crate::job::Interrupt;
 use crate::repository::Repository;
 use crate::session::Snapshot;
 use onefold_format::share::{
@@ -519,7 +520,9 @@ fn place_of(directory: &OwnedFd) -> Result<SharePlace> {
 fn refuse_stores(directory: &Path) -> Result<()> {
     for above in directory.ancestors() {
         // What cannot be opened here is told by whoever needs it.
-        if open_directory(rustix::fs::CWD, above).is_ok_and(|open| is_store(&open)) {
+        if open_directory(rustix::fs::CWD, above)
+            .is_ok_and(|open| is_store(&open, &Interrupt::default()))
+        {
             return Err(Error::invalid(format!(
                 "'{}' is a store: its own files cannot be moved into one",
                 above.display()
