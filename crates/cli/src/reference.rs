@@ -201,8 +201,12 @@ impl Snapshots {
         filter: &SnapshotFilter,
     ) -> Result<(&Snapshot, Entry, Option<PlacedItem>)> {
         let snapshot = self.resolve(&location.snapshot, filter)?;
-        let (entry, first_chunk) = resolve(repository, snapshot, &location.path)
+        let (mut entry, first_chunk) = resolve(repository, snapshot, &location.path)
             .context(|| format!("snapshot {}", snapshot.id.short()))?;
+        if entry.name.is_empty() {
+            // The root has no entry of its own that says it.
+            entry.listing = snapshot.record.listing;
+        }
         let placement = snapshot.record.placement;
         let placed = placement.map(|placement| PlacedItem { placement, first_chunk });
         Ok((snapshot, entry, placed))

@@ -11,7 +11,7 @@
 //! | `relocate` | other instances of unreadable chunks |
 //! | `ledger` | what was planned of an output against what was delivered to it |
 //! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
-//! | `delete` | what is not in the snapshot |
+//! | `surplus`, `follow` | what is not in the snapshot; links above sources |
 //! | `dump` | a file to a stream |
 //! | `sequence`, `stash` | chunks in order, read in the order of a plan |
 //! | `plan` | what a restore would read |
@@ -33,11 +33,11 @@
 //! that cannot be written at all.
 
 mod bases;
-mod delete;
 mod dump;
 mod existing;
 mod fetch;
 mod files;
+mod follow;
 mod item;
 mod kept;
 mod ledger;
@@ -48,12 +48,15 @@ pub mod request_costs;
 mod rounds;
 pub(crate) mod sequence;
 pub(crate) mod stash;
+mod surplus;
 mod target;
 mod visits;
 mod walk;
 mod window;
 
+pub use metadata::OwnersElsewhere;
 pub use plan::PlanReport;
+pub use surplus::{Shown, SurplusReport};
 
 use crate::job::Job;
 use crate::patterns::Patterns;
@@ -81,6 +84,18 @@ pub enum Overwrite {
     Never,
 }
 
+/// What is deleted that is in a restored directory and not in the snapshot. Nothing ever is beside
+/// sources, on another mount, or of what is left out of this restore.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delete {
+    /// Nothing.
+    Nothing,
+    /// What the snapshot knows was not there.
+    Known,
+    /// Also what it cannot know of, since the directory was not saved whole.
+    Unknown,
+}
+
 /// How to restore.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
@@ -88,8 +103,8 @@ pub struct RestoreOptions {
     pub target: PathBuf,
     /// When an existing file is replaced.
     pub overwrite: Overwrite,
-    /// Whether to delete files in restored directories that are not in the snapshot.
-    pub delete: bool,
+    /// What to delete of what is not in the snapshot.
+    pub delete: Delete,
     /// Whether to write long runs of zeros as holes even where the original had none.
     pub sparse: bool,
     /// Whether to read every restored file again and compare.
@@ -109,6 +124,9 @@ pub struct RestoreOptions {
     /// How far requests reach; `None`: as far as pays on this device, learnt while reading. Where
     /// it is said, sections are read several at once beforehand.
     pub reach: Option<Reach>,
+    /// Where sources lie, from what is restored on, if the snapshot does not say itself which
+    /// directories only lead to them.
+    pub sources: Vec<Vec<u8>>,
     /// What is not restored of what there is.
     pub without: Without,
     /// Device and inode of a directory in which nothing is written or deleted: the store's own,
@@ -121,6 +139,8 @@ pub struct RestoreOptions {
 pub struct Without {
     /// Owners and groups: everything belongs to whoever restores.
     pub owners: bool,
+    /// Names of owners and groups: their numbers are taken as they are.
+    pub owner_names: bool,
     /// Set-user-id and set-group-id bits, and file capabilities.
     pub set_ids: bool,
     /// Devices, pipes and sockets.
@@ -149,7 +169,7 @@ impl Default for DumpOptions {
 }
 
 /// What a restore did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RestoreReport {
     /// Files in the selection.
     pub files: u64,
@@ -165,8 +185,10 @@ pub struct RestoreReport {
     pub files_skipped: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Files deleted from the target.
-    pub deleted: u64,
+    /// What was not in the snapshot: deleted and kept.
+    pub surplus: SurplusReport,
+    /// Owners and groups that have another number here.
+    pub owners_elsewhere: OwnersElsewhere,
     /// Items that could not be restored.
     pub errors: u64,
     /// Containers of which something was read.

@@ -23,7 +23,9 @@ use onefold_engine::patterns::Patterns;
 use onefold_engine::placement::PlacedItem;
 use onefold_engine::repository::{InitOptions, Password, Repository};
 use onefold_engine::restore::request_costs::Reach;
-use onefold_engine::restore::{self, DumpOptions, Overwrite, PlanReport, RestoreOptions, Without};
+use onefold_engine::restore::{
+    self, Delete, DumpOptions, Overwrite, PlanReport, RestoreOptions, Without,
+};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_format::node::Entry;
@@ -219,7 +221,7 @@ impl Product {
         RestoreOptions {
             target: target.to_owned(),
             overwrite: Overwrite::IfDifferent,
-            delete: false,
+            delete: Delete::Nothing,
             sparse: false,
             verify: false,
             dry_run: false,
@@ -228,6 +230,7 @@ impl Product {
             threads: self.threads,
             engine: RestoreEngine::Direct,
             placed: item.placed,
+            sources: Vec::new(),
             reach: None,
             without: Without::default(),
             spared: None,

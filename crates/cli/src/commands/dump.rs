@@ -1,5 +1,7 @@
 //! `dump`: one file's bytes, to standard output or into a file.
 
+mod written;
+
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
@@ -13,14 +15,12 @@ use onefold_engine::restore::DumpOptions;
 use onefold_engine::{Job, Repository, restore};
 use onefold_format::node::{Entry, EntryKind};
 use onefold_policy::restore_plan::RestoreEngine;
-use onefold_types::error::Context as _;
 use onefold_types::{Error, Result};
 use serde_json::json;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -47,9 +47,12 @@ pub struct DumpArguments {
     /// optimal, each with ,memory=BYTES [default: optimal-chunks within the memory limit]
     #[arg(long, value_name = "ENGINE", help_heading = "Experiments")]
     engine: Option<RestoreEngine>,
-    /// Write into this file instead of standard output
+    /// Write into this file, which is not there yet, instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace the file that is there
+    #[arg(long, requires = "output")]
+    force: bool,
     #[command(flatten)]
     filter: FilterArguments,
 }
@@ -125,7 +128,9 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
             if let Some(store) = context.store_directory()? {
                 store_path::refuse_inside(path, &store)?;
             }
-            let written = source.write_file(path, &running.job);
+            let written = written::write(path, arguments.force, &mut |out| {
+                source.write_to(out, &running.job)
+            });
             let bytes = unless_forgotten(&repository, snapshot.id, written)?;
             running.finish();
             let shown = path.display().to_string();
@@ -151,20 +156,6 @@ impl Source<'_> {
         let options =
             DumpOptions { offset, length, engine: self.engine, placed: self.placed, reach: None };
         restore::dump(self.repository, self.file, &options, out, job)
-    }
-
-    /// Writes a file; half a file is taken away again, so that none is mistaken for a whole one.
-    fn write_file(&self, path: &Path, job: &Job) -> Result<u64> {
-        let what = || format!("writing '{}'", path.display());
-        let mut file = File::create(path).context(what)?;
-        let written = self
-            .write_to(&mut file, job)
-            .and_then(|bytes| file.sync_all().context(what).map(|()| bytes));
-        if written.is_err() && path.is_file() {
-            // The error that counts is the one that brought us here.
-            let _ = std::fs::remove_file(path);
-        }
-        written
     }
 }
 

@@ -1,6 +1,7 @@
 //! `restore`: files and directories of a snapshot, back on disk.
 
 mod plan;
+mod sources;
 
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
@@ -12,7 +13,9 @@ use crate::store_path;
 use crate::time;
 use clap::{Args, ValueEnum};
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport, Without};
+use onefold_engine::restore::{
+    self, Delete, Overwrite, RestoreOptions, RestoreReport, Shown, Without,
+};
 use onefold_engine::session::outcome;
 use onefold_engine::session::tombstones;
 use onefold_policy::restore_plan::RestoreEngine;
@@ -59,9 +62,12 @@ pub struct RestoreArguments {
     /// When to replace files that are there already
     #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
-    /// Delete files in restored directories that are not in the snapshot
+    /// Delete what is not in the snapshot, in directories that it has whole
     #[arg(long)]
     delete: bool,
+    /// Delete also in directories of which something was left out or could not be read
+    #[arg(long)]
+    delete_unknown: bool,
     /// Write runs of zeros as holes
     #[arg(long)]
     sparse: bool,
@@ -71,6 +77,9 @@ pub struct RestoreArguments {
     /// Let everything belong to whoever restores
     #[arg(long)]
     no_owner: bool,
+    /// Take owners by their numbers, not by their names
+    #[arg(long, conflicts_with = "no_owner")]
+    numeric_owner: bool,
     /// Restore no set-user-id and set-group-id bits and no capabilities
     #[arg(long)]
     no_setuid: bool,
@@ -115,7 +124,11 @@ impl RestoreArguments {
                 OverwriteWhen::IfNewer => Overwrite::IfNewer,
                 OverwriteWhen::Never => Overwrite::Never,
             },
-            delete: self.delete,
+            delete: match (self.delete, self.delete_unknown) {
+                (_, true) => Delete::Unknown,
+                (true, false) => Delete::Known,
+                (false, false) => Delete::Nothing,
+            },
             sparse: self.sparse,
             verify: self.verify,
             dry_run: self.dry_run,
@@ -125,8 +138,10 @@ impl RestoreArguments {
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
             reach: None,
+            sources: Vec::new(),
             without: Without {
                 owners: self.no_owner,
+                owner_names: self.numeric_owner,
                 set_ids: self.no_setuid,
                 special: self.no_special,
             },
@@ -157,6 +172,7 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let filter = arguments.filter.filter();
     let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
     options.placed = placed;
+    options.sources = sources::of(&repository, snapshot, &location, &root)?;
     if arguments.plan {
         return plan::run(context, &repository, snapshot, &root, &options);
     }
@@ -181,7 +197,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "files_unchanged": report.files_unchanged,
         "files_skipped": report.files_skipped,
         "bytes_written": report.bytes_written,
-        "deleted": report.deleted,
+        "deleted": report.surplus.deleted,
+        "kept": report.surplus.kept,
         "errors": problems,
         "containers": report.containers,
         "container_reads": report.container_reads,
@@ -194,12 +211,13 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     store_path::warn_of_unmatched(&context.output, &options.include);
     store_path::warn_of_unmatched(&context.output, &options.exclude);
     describe(context, &report, &options, begun.elapsed())?;
+    describe_surplus(context, &report, &options)?;
     if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
         let error = outcome::forgotten(snapshot.id);
         context.output.warning(&format!("{error}: what is missing was collected"));
     }
     context.output.message("summary", fields)?;
-    Ok(Outcome::with_problems(problems))
+    Ok(Outcome::with_problems(problems + report.surplus.kept))
 }
 
 fn describe(
@@ -222,14 +240,16 @@ fn describe(
         human(report.bytes),
         options.target.display()
     ))?;
-    if report.files_unchanged + report.files_skipped + report.deleted > 0 {
+    let deleted = report.surplus.deleted;
+    if report.files_unchanged + report.files_skipped + deleted > 0 {
         let right = match options.overwrite == Overwrite::IfChanged && !options.verify {
             true => "taken as right by size and time, not compared",
             false => "right already",
         };
+        let verb = if options.dry_run { "to be deleted" } else { "deleted" };
         output.note(&format!(
-            "{} {right}, {} left alone, {} deleted",
-            report.files_unchanged, report.files_skipped, report.deleted
+            "{} {right}, {} left alone, {deleted} {verb}",
+            report.files_unchanged, report.files_skipped
         ))?;
     }
     output.note(&format!(
@@ -243,4 +263,53 @@ fn describe(
         output.row(&format!("{} could not be restored", counted(report.errors, "item")))?;
     }
     Ok(())
+}
+
+/// Says what would be deleted, what is kept although it is not in the snapshot, and whose owners
+/// are others here.
+fn describe_surplus(
+    context: &Context,
+    report: &RestoreReport,
+    options: &RestoreOptions,
+) -> Result<()> {
+    let (output, surplus) = (&context.output, &report.surplus);
+    if options.dry_run {
+        show(context, "would delete", &surplus.deleted_paths)?;
+    }
+    if surplus.kept > 0 {
+        show(context, "kept", &surplus.kept_paths)?;
+        let kept = counted(surplus.kept, "item");
+        let more = match options.delete {
+            Delete::Unknown => "",
+            _ => "; --delete-unknown deletes also what is not, except on other mounts",
+        };
+        output.warning(&format!(
+            "{kept} not in the snapshot kept: it cannot know whether they were there, since \
+             their directories were not saved whole or something is mounted there{more}"
+        ));
+    }
+    let elsewhere = &report.owners_elsewhere;
+    if elsewhere.count > 0 {
+        output.warning(&format!(
+            "{} of the snapshot {} not the same by name and by number here: {}; names count, \
+             --numeric-owner takes the numbers",
+            counted(elsewhere.count, "owner"),
+            if elsewhere.count == 1 { "is" } else { "are" },
+            elsewhere.example
+        ));
+    }
+    Ok(())
+}
+
+/// Lists the first of several paths, unless each was told already.
+fn show(context: &Context, verb: &str, shown: &Shown) -> Result<()> {
+    let output = &context.output;
+    if output.style().verbose {
+        return Ok(());
+    }
+    shown.paths.iter().try_for_each(|path| output.row(&format!("{verb} {path}")))?;
+    match shown.more {
+        0 => Ok(()),
+        more => output.row(&format!("{verb} {more} more, which --verbose shows")),
+    }
 }

@@ -56,12 +56,12 @@ pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome>
         if arguments.group_by.is_some() {
             context.output.row(&format!("\n{}:", describe(key)))?;
         }
-        print_table(context, members, &notes)?;
+        print_table(context, &repository, members, &notes)?;
     }
     for snapshot in groups.iter().flat_map(|(_, members)| members) {
         let mut fields = fields(snapshot);
         let overview = Overview::of(&snapshot.record.summary);
-        let predicted = overview.and_then(|it| predicted(&it, &notes));
+        let predicted = overview.and_then(|it| predicted(&repository, &it, &notes));
         fields["speed_factor"] = overview.map(|it| it.speed_factor()).into();
         fields["predicted_restore_seconds"] = predicted.map(|it| it.as_secs_f64()).into();
         context.output.message("snapshot", fields)?;
@@ -152,12 +152,22 @@ pub fn note_moves(context: &Context, repository: &Repository) -> Result<()> {
 }
 
 /// How long restoring a snapshot takes, as far as this machine knows.
-pub fn predicted(overview: &Overview, notes: &MachineNotes) -> Option<Duration> {
-    let opened = overview.bytes.max(1);
+pub fn predicted(
+    repository: &Repository,
+    overview: &Overview,
+    notes: &MachineNotes,
+) -> Option<Duration> {
+    let container_size_bytes = repository.configuration().container_size_bytes;
+    let opened = overview.opened_bytes(container_size_bytes).max(1);
     notes.predicted_restore_ns(overview.container_reads, opened).map(Duration::from_nanos)
 }
 
-fn print_table(context: &Context, members: &[&Snapshot], notes: &MachineNotes) -> Result<()> {
+fn print_table(
+    context: &Context,
+    repository: &Repository,
+    members: &[&Snapshot],
+    notes: &MachineNotes,
+) -> Result<()> {
     let columns =
         ["ID", "Time", "Host", "Tags", "Paths", "Size", "Containers", "Factor", "Restore"];
     let has_notes = members.iter().any(|snapshot| !snapshot.record.description.is_empty());
@@ -189,7 +199,9 @@ fn print_table(context: &Context, members: &[&Snapshot], notes: &MachineNotes) -
             human(record.summary.bytes),
             overview.map_or_else(unknown, |it| it.containers.to_string()),
             overview.map_or_else(unknown, |it| format!("{:.2}", it.speed_factor())),
-            overview.and_then(|it| predicted(&it, notes)).map_or_else(unknown, time::span),
+            overview
+                .and_then(|it| predicted(repository, &it, notes))
+                .map_or_else(unknown, time::span),
             record.description.clone(),
         ]);
         let more = paths.len().saturating_sub(PATHS_SHOWN);

@@ -9,6 +9,7 @@ use crate::reference::Snapshots;
 use crate::size::{counted, human};
 use crate::time;
 use clap::Args;
+use onefold_engine::Repository;
 use onefold_engine::collection::CollectOptions;
 use onefold_engine::placement::Overview;
 use onefold_engine::session::Snapshot;
@@ -82,7 +83,7 @@ pub fn run(context: &Context, arguments: &StatsArguments) -> Result<Outcome> {
     let notes = MachineNotes::load(&repository);
     describe(context, &found, &ratios)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
-    let restores = restores(&snapshots, &notes);
+    let restores = restores(&repository, &snapshots, &notes);
     describe_restores(context, &restores)?;
     snapshots::note_moves(context, &repository)?;
     hidden.tell(context)?;
@@ -117,10 +118,10 @@ impl Restore {
 }
 
 /// Restores of the snapshots whose placement was recorded, oldest first.
-fn restores(snapshots: &Snapshots, notes: &MachineNotes) -> Vec<Restore> {
+fn restores(repository: &Repository, snapshots: &Snapshots, notes: &MachineNotes) -> Vec<Restore> {
     let of = |snapshot: &Snapshot| {
         let overview = Overview::of(&snapshot.record.summary)?;
-        let predicted = snapshots::predicted(&overview, notes);
+        let predicted = snapshots::predicted(repository, &overview, notes);
         Some(Restore { snapshot: snapshot.id, overview, predicted })
     };
     snapshots.list.visible().filter_map(of).collect()

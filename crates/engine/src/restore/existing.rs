@@ -1,13 +1,16 @@
 //! Compares a file that is there with what a snapshot says, chunk by chunk.
 //!
 //! Extents are taken in batches of neighbours; the file is read once per batch and all its chunks
-//! are hashed together. What differs, or lies beyond the file's end, is what must be written.
+//! are hashed together. What differs, or lies beyond the file's end, is what must be written. Of a
+//! hole only what is data in the file is read.
 
 use crate::tree::{ExtentWalk, TreeReader};
 use onefold_crypto::Fingerprinter;
 use onefold_format::node::Extent;
 use onefold_types::error::Context;
-use onefold_types::{Fingerprint, Result, limits};
+use onefold_types::{Error, Fingerprint, Result, limits};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -131,7 +134,7 @@ impl Comparison {
             self.differing.push_back((offset, extent));
             return Ok(());
         }
-        let mut position = offset;
+        let mut position = self.data_from(offset)?;
         while position < end {
             let length = (end - position).min(BATCH_BYTES);
             self.buffer.resize(length as usize, 0);
@@ -141,10 +144,22 @@ impl Comparison {
                 self.differing.push_back((offset, extent));
                 return Ok(());
             }
-            position += read as u64;
+            position = self.data_from(position + read as u64)?;
         }
         self.equal_bytes += extent.length;
         Ok(())
+    }
+
+    /// Where the next data from `position` on begin: what lies before is a hole, which nobody need
+    /// read. A file system that does not know of holes has data everywhere.
+    fn data_from(&self, position: u64) -> Result<u64> {
+        match rustix::fs::seek(&*self.file, SeekFrom::Data(position)) {
+            Ok(data) => Ok(data),
+            // There are none up to the end of the file.
+            Err(Errno::NXIO) => Ok(u64::MAX),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(position),
+            Err(errno) => Err(Error::io("looking for holes in what is there", errno.into())),
+        }
     }
 }
 

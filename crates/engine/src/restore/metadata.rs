@@ -5,7 +5,7 @@
 //! change), modification time last.
 //!
 //! - The owner is found by name if the snapshot names it and the name is known here, else by
-//!   number.
+//!   number; where numbers alone are asked for, always by number.
 //! - Without privilege the group is set where the system allows it; set-id bits are dropped if
 //!   owner or group could not be had.
 //! - An owner, mode, time or attribute that cannot be set here is told once per name and is no
@@ -17,6 +17,7 @@
 use super::Without;
 use crate::job::Job;
 use crate::stub;
+use crate::tree::path;
 use onefold_format::node::{Entry, Owner, Time};
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
@@ -213,7 +214,7 @@ impl Applier {
         let Err(errno) = result else {
             return Ok(());
         };
-        let what = crate::tree::path::display(name);
+        let what = path::display(name);
         if matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS | Errno::NOENT) {
             return Err(Error::io(format!("setting '{what}'"), errno.into()));
         }
@@ -279,6 +280,15 @@ fn timestamps(modified: Time) -> Timestamps {
     }
 }
 
+/// Owners and groups whose name and number mean different ones here.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OwnersElsewhere {
+    /// How many.
+    pub count: u64,
+    /// The first of them, in words.
+    pub example: String,
+}
+
 /// Translates owners of a snapshot into owners here.
 #[derive(Default)]
 pub struct OwnerMap {
@@ -287,6 +297,7 @@ pub struct OwnerMap {
     groups: BTreeMap<u32, u32>,
     known_users: HashMap<Vec<u8>, Option<u32>>,
     known_groups: HashMap<Vec<u8>, Option<u32>>,
+    elsewhere: OwnersElsewhere,
 }
 
 impl OwnerMap {
@@ -302,17 +313,31 @@ impl OwnerMap {
             return;
         }
         for (id, name) in users {
-            let known = self.known_users.entry(name.clone()).or_insert_with(|| {
+            let known = *self.known_users.entry(name.clone()).or_insert_with(|| {
                 uzers::get_user_by_name(OsStr::from_bytes(name)).map(|user| user.uid())
             });
-            self.users.insert(*id, known.unwrap_or(*id));
+            if self.users.insert(*id, known.unwrap_or(*id)).is_none() {
+                let here = uzers::get_user_by_uid(*id);
+                let here = here.as_ref().map(|user| user.name().as_bytes());
+                self.elsewhere.compare("user", (*id, name), known, here);
+            }
         }
         for (id, name) in groups {
-            let known = self.known_groups.entry(name.clone()).or_insert_with(|| {
+            let known = *self.known_groups.entry(name.clone()).or_insert_with(|| {
                 uzers::get_group_by_name(OsStr::from_bytes(name)).map(|group| group.gid())
             });
-            self.groups.insert(*id, known.unwrap_or(*id));
+            if self.groups.insert(*id, known.unwrap_or(*id)).is_none() {
+                let here = uzers::get_group_by_gid(*id);
+                let here = here.as_ref().map(|group| group.name().as_bytes());
+                self.elsewhere.compare("group", (*id, name), known, here);
+            }
         }
+    }
+
+    /// The owners and groups that were met and have another number here.
+    #[must_use]
+    pub fn elsewhere(&self) -> OwnersElsewhere {
+        self.elsewhere.clone()
     }
 
     /// The attributes that `entry` is to have here.
@@ -324,6 +349,35 @@ impl OwnerMap {
             gid: *self.groups.get(&entry.gid).unwrap_or(&entry.gid),
             modified: entry.modified,
             xattrs: entry.xattrs.clone(),
+        }
+    }
+}
+
+impl OwnersElsewhere {
+    /// Notes an owner of the snapshot, by the number that its name has here and the name that its
+    /// number has here.
+    fn compare(
+        &mut self,
+        kind: &str,
+        (number, name): (u32, &[u8]),
+        number_here: Option<u32>,
+        name_here: Option<&[u8]>,
+    ) {
+        let shown = path::display(name);
+        let example = match (number_here, name_here) {
+            (Some(here), _) if here == number => return,
+            (Some(here), _) => {
+                format!("{kind} '{shown}' was {number} and is {here} here")
+            }
+            (None, Some(other)) => format!(
+                "{kind} '{shown}' was {number}, is not known here, and {number} is '{}' here",
+                path::display(other)
+            ),
+            (None, None) => return,
+        };
+        self.count += 1;
+        if self.example.is_empty() {
+            self.example = example;
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Every operation on an item names it by one component relative to the handle of its directory,
 //! and no component is ever followed if it is a symbolic link. What somebody plants inside the
 //! target can therefore not lead a restore out of it (R44, R54). Only the target's own path, which
-//! the user gave, is resolved as usual.
+//! the user gave, is resolved as usual, and the user's own links above sources are followed
+//! ([`follow`]).
 //!
 //! Invariant: a directory that is opened again is the one that was opened first (device and inode
 //! are compared).
@@ -12,15 +13,16 @@
 //! closed is opened again from the nearest open directory above. The lock of the table of handles
 //! and that of a directory are never held together.
 
+use super::follow;
 use crate::environment::open_files_max;
 use crate::tree::path;
 use lru::LruCache;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -55,6 +57,8 @@ pub struct Directory {
     parent: Option<Arc<Directory>>,
     name: Vec<u8>,
     identity: (u64, u64),
+    /// Whether its name is a link that leads to it.
+    is_followed: bool,
     /// Whether this restore made it, so that it holds nothing else.
     pub fresh: bool,
     /// Whether new items inherit an access control list.
@@ -83,7 +87,7 @@ impl Directory {
             }
         })?;
         let handles = Arc::new(Handles::new());
-        Self::build(None, Vec::new(), opened, fresh, handles)
+        Self::build((None, Vec::new(), false), opened, fresh, handles)
     }
 
     /// A directory that a dry run would have made.
@@ -97,6 +101,7 @@ impl Directory {
             parent: parent.cloned(),
             name: name.to_vec(),
             identity: (0, 0),
+            is_followed: false,
             fresh: true,
             inherits_acl: false,
             owner: (0, 0),
@@ -108,8 +113,7 @@ impl Directory {
     }
 
     fn build(
-        parent: Option<Arc<Self>>,
-        name: Vec<u8>,
+        (parent, name, is_followed): (Option<Arc<Self>>, Vec<u8>, bool),
         opened: OwnedFd,
         fresh: bool,
         handles: Arc<Handles>,
@@ -131,6 +135,7 @@ impl Directory {
             parent,
             name,
             identity: (stat.st_dev, stat.st_ino),
+            is_followed,
             fresh,
             inherits_acl,
             owner: (stat.st_uid, stat.st_gid),
@@ -149,19 +154,32 @@ impl Directory {
         let mode = Mode::from_raw_mode(PRIVATE);
         rustix::fs::mkdirat(&*handle, name, mode)
             .map_err(|errno| Error::io("making the directory", errno.into()))?;
-        self.open(&handle, name, true)
+        self.open(&handle, name, true, false)
     }
 
     /// Opens the directory `name` that is in this one already.
     pub fn enter(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
         let handle = self.handle()?;
-        self.open(&handle, name, false)
+        self.open(&handle, name, false, false)
     }
 
-    fn open(self: &Arc<Self>, handle: &OwnedFd, name: &[u8], fresh: bool) -> Result<Arc<Self>> {
-        let opened = open_directory(handle, name)?;
+    /// Opens the directory that the link `name` in this one leads to, wherever that is.
+    pub fn follow(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
+        let handle = self.handle()?;
+        self.open(&handle, name, false, true)
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        handle: &OwnedFd,
+        name: &[u8],
+        fresh: bool,
+        is_followed: bool,
+    ) -> Result<Arc<Self>> {
+        let opened = open_directory(handle, name, is_followed)?;
         let handles = Arc::clone(&self.handles);
-        Self::build(Some(Arc::clone(self)), name.to_vec(), opened, fresh, handles)
+        let place = (Some(Arc::clone(self)), name.to_vec(), is_followed);
+        Self::build(place, opened, fresh, handles)
     }
 
     /// Whether it is there; only a dry run knows others.
@@ -193,7 +211,7 @@ impl Directory {
             lowest = parent;
         };
         for directory in closed.into_iter().rev() {
-            let opened = open_directory(&handle, &directory.name)?;
+            let opened = open_directory(&handle, &directory.name, directory.is_followed)?;
             let stat = rustix::fs::fstat(&opened)
                 .map_err(|errno| Error::io("looking at a directory", errno.into()))?;
             if (stat.st_dev, stat.st_ino) != directory.identity {
@@ -233,6 +251,15 @@ impl Directory {
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(Error::io("looking at what is there", errno.into())),
         }
+    }
+
+    /// Whether something is mounted on `name`, be it a part of the same file system.
+    pub fn is_mount(&self, name: &[u8], stat: &Stat) -> Result<bool> {
+        if is_type(stat, FileType::Directory) && stat.st_dev != self.identity.0 {
+            return Ok(true);
+        }
+        let handle = self.handle()?;
+        Ok(mount_of(&handle, name)? != mount_of(&handle, b"")?)
     }
 
     /// Removes what is there under `name` and is no directory.
@@ -298,9 +325,35 @@ pub fn is_type(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind
 }
 
-fn open_directory(above: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
+fn open_directory(above: &OwnedFd, name: &[u8], is_followed: bool) -> Result<OwnedFd> {
+    if is_followed {
+        return follow::follow(above, name, DIRECTORY_FLAGS);
+    }
     rustix::fs::openat(above.as_fd(), name, DIRECTORY_FLAGS, Mode::empty())
         .map_err(|errno| Error::io("opening the directory", errno.into()))
+}
+
+/// The number of the mount on which `name` in a directory lies, or with no name that directory.
+fn mount_of(above: &OwnedFd, name: &[u8]) -> Result<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
+    let what = || "asking what is mounted there";
+    let known = rustix::fs::statx(above, name, flags, StatxFlags::MNT_ID);
+    match known {
+        Ok(known) if known.stx_mask & StatxFlags::MNT_ID.bits() != 0 => Ok(known.stx_mnt_id),
+        Ok(_) | Err(Errno::NOSYS) => listed_mount_of(above, name).context(what),
+        Err(errno) => Err(std::io::Error::from(errno)).context(what),
+    }
+}
+
+/// The same, asked of a kernel before 5.8.
+fn listed_mount_of(above: &OwnedFd, name: &[u8]) -> std::io::Result<u64> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let name = if name.is_empty() { b".".as_slice() } else { name };
+    let opened = rustix::fs::openat(above, name, flags, Mode::empty())?;
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()))?;
+    let number = told.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let number = number.and_then(|number| number.trim().parse().ok());
+    number.ok_or_else(|| std::io::Error::other("the system does not say"))
 }
 
 fn has_default_acl(directory: &OwnedFd) -> bool {

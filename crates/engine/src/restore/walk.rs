@@ -4,25 +4,24 @@
 //! directory is made when it is selected, or, if only something below it is, with that. What a
 //! directory is to have is set only after everything in it is written, children first.
 
-use super::delete::Deleter;
 use super::fetch::Workspace;
 use super::files::Links;
 use super::item::{self, Decision};
 use super::metadata::{Attributes, OwnerMap, Present};
 use super::output::{OutputFile, Shared};
+use super::surplus::{Listed, Surplus, SurplusReport};
 use super::target::{Directory, is_type};
 use super::window::{Window, WindowShare};
-use super::{Overwrite, RestoreOptions, RestoreReport};
+use super::{Delete, Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
 use crate::placement::Guide;
 use crate::repository::Repository;
-use crate::stub;
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference, Totals};
+use onefold_format::node::{DirectoryPart, Entry, EntryKind, Listing, Node, Reference, Totals};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
 use rustix::fs::{FileType, Mode, Stat, StatVfsMountFlags};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -45,7 +44,7 @@ pub struct Restorer<'a> {
     pub(super) containers: HashSet<ContainerId>,
     pub(super) report: RestoreReport,
     pub(super) files_planned: u64,
-    deleter: Option<Deleter>,
+    surplus: Option<Surplus<'a>>,
     /// That there are too few open files, say.
     exhausted: Option<Error>,
     pub(super) owners: OwnerMap,
@@ -81,8 +80,12 @@ struct Level {
     /// What it says is below it, if that is known, and what was met there.
     stated: Option<Totals>,
     met: Totals,
+    /// What its names prove.
+    listing: Listing,
+    /// Whether it is, or is in, another mount than the source that it is part of.
+    is_mounted: bool,
     /// Names that are there, but not in the snapshot as far as it was read.
-    extra: BTreeSet<Vec<u8>>,
+    listed: Listed,
 }
 
 #[derive(Clone)]
@@ -102,8 +105,11 @@ pub fn run(
     job: &Job,
 ) -> Result<RestoreReport> {
     let (target, created) = open_target(options)?;
-    let deleter = match options.delete && target.exists() {
-        true => Some(Deleter::new(repository, options)?),
+    let surplus = match options.delete != Delete::Nothing && target.exists() {
+        true => {
+            let listing = listing_of(root, b"/", options);
+            Some(Surplus::new(repository, listing, options, job)?)
+        }
         false => None,
     };
     let shared = Shared::new(job, options.without);
@@ -117,7 +123,7 @@ pub fn run(
         options,
         job,
         reader,
-        owners: OwnerMap::new(shared.applier.is_privileged()),
+        owners: OwnerMap::new(shared.applier.is_privileged() && !options.without.owner_names),
         shared,
         window: Window::default(),
         share: WindowShare::take(repository),
@@ -129,7 +135,7 @@ pub fn run(
         containers: HashSet::new(),
         report: RestoreReport::default(),
         files_planned: 0,
-        deleter,
+        surplus,
         exhausted: None,
         stack: Vec::new(),
         path: b"/".to_vec(),
@@ -143,6 +149,8 @@ pub fn run(
     }
     result?;
     let mut report = restorer.report;
+    report.surplus = restorer.surplus.map_or_else(SurplusReport::default, |it| it.report());
+    report.owners_elsewhere = restorer.owners.elsewhere();
     report.containers = restorer.containers.len() as u64;
     report.errors += restorer.shared.errors.load(Ordering::Relaxed);
     report.bytes_written += restorer.shared.bytes_written.load(Ordering::Relaxed);
@@ -182,13 +190,18 @@ impl Restorer<'_> {
         let is_directory = root.kind == EntryKind::Directory;
         // A file restored alone is an only entry of a directory that has no attributes.
         let attributes = self.owners.attributes(root);
+        let listing = listing_of(root, b"/", self.options);
+        let is_listed = is_directory && self.options.include.is_empty();
+        let is_saved = is_directory && !root.name.is_empty() && listing != Listing::Above;
         let level = Level {
             name: Vec::new(),
-            extra: self.names_there(&target, is_directory && self.options.include.is_empty()),
+            listed: self.list(&target, is_listed, listing, false),
             state: DirectoryState::Open(target),
             entry: Entry::default(),
             attributes,
-            set_attributes: is_directory && created && !root.name.is_empty(),
+            listing,
+            is_mounted: false,
+            set_attributes: created && is_saved,
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
             path_length: 0,
@@ -285,7 +298,9 @@ impl Restorer<'_> {
             return Err(bug!("an item is in no directory"));
         };
         level.met.add(&entry);
-        level.extra.remove(&entry.name);
+        if let DirectoryState::Open(directory) = &level.state {
+            level.listed.meet(directory, &entry.name);
+        }
         // Places are advice: a chunk that is not where a wrong one says is looked for.
         let place_end = self.place.saturating_add(entry.chunks).saturating_add(entry.totals.chunks);
         let above_included = level.included;
@@ -341,6 +356,8 @@ impl Restorer<'_> {
             state: DirectoryState::Wanted,
             attributes: self.owners.attributes(&entry),
             stated: Some(entry.totals),
+            listing: listing_of(&entry, &self.path, self.options),
+            is_mounted: false,
             entry,
             set_attributes: false,
             entries: Vec::new().into_iter(),
@@ -350,7 +367,7 @@ impl Restorer<'_> {
             included,
             whole: true,
             met: Totals::default(),
-            extra: BTreeSet::new(),
+            listed: Listed::default(),
         });
         self.job.progress.set_current(&self.here());
         if included && self.directory().is_none() {
@@ -406,18 +423,21 @@ impl Restorer<'_> {
             true => None,
             false => parent.stat(&name)?,
         };
-        let overwrite = self.options.overwrite;
+        let (overwrite, listing) = (self.options.overwrite, self.stack[position].listing);
         let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
+        let mut is_mounted = position > 0 && self.stack[position - 1].is_mounted;
         let made = match (decision, &existing) {
+            (_, Some(stat)) if listing == Listing::Above => {
+                self.directory_on_the_way(parent, &name, stat)?
+            }
             (Decision::Skip, _) => return Ok(None),
-            (_, Some(stat)) if self.is_spared(stat) => {
-                return Err(Error::invalid(
-                    "this is the directory of the store: nothing is restored into it",
-                ));
+            (_, Some(stat)) if self.is_spared((stat.st_dev, stat.st_ino)) => {
+                return Err(refuse_store());
             }
             (Decision::Compare | Decision::Keep, Some(stat)) => {
                 let directory = parent.enter(&name)?;
                 self.let_in(&directory, stat)?;
+                is_mounted |= self.surplus.is_some() && parent.is_mount(&name, stat)?;
                 directory
             }
             (_, Some(stat)) => {
@@ -428,13 +448,37 @@ impl Restorer<'_> {
         };
         self.report.directories += 1;
         self.job.progress.add(1, 0);
-        let wanted = self.stack[position].included;
-        let extra = self.names_there(&made, wanted);
+        let listed = self.list(&made, self.stack[position].included, listing, is_mounted);
+        let keeps =
+            listing == Listing::Above || matches!(overwrite, Overwrite::Never | Overwrite::IfNewer);
         let level = &mut self.stack[position];
-        level.extra = extra;
-        level.set_attributes =
-            made.fresh || !matches!(overwrite, Overwrite::Never | Overwrite::IfNewer);
+        (level.listed, level.is_mounted) = (listed, is_mounted);
+        level.set_attributes = made.fresh || !keeps;
         Ok(Some(made))
+    }
+
+    /// A directory that is there and only leads to sources: it is the user's, or what a link of the
+    /// user leads to, and nothing about it changes.
+    fn directory_on_the_way(
+        &self,
+        parent: &Arc<Directory>,
+        name: &[u8],
+        stat: &Stat,
+    ) -> Result<Arc<Directory>> {
+        let directory = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => parent.enter(name)?,
+            FileType::Symlink => parent.follow(name)?,
+            _ => {
+                return Err(Error::invalid(
+                    "it is no directory, and what is restored lies below it: move it away, or \
+                     restore elsewhere",
+                ));
+            }
+        };
+        match self.is_spared(directory.identity()) {
+            true => Err(refuse_store()),
+            false => Ok(directory),
+        }
     }
 
     fn new_directory(&self, parent: &Arc<Directory>, name: &[u8]) -> Result<Arc<Directory>> {
@@ -447,8 +491,8 @@ impl Restorer<'_> {
     }
 
     /// Whether this is the directory in which nothing is changed.
-    fn is_spared(&self, stat: &Stat) -> bool {
-        self.options.spared == Some((stat.st_dev, stat.st_ino))
+    fn is_spared(&self, identity: (u64, u64)) -> bool {
+        self.options.spared == Some(identity)
     }
 
     /// Gives an ordinary user the right to change a directory of his; its mode is set later.
@@ -474,43 +518,42 @@ impl Restorer<'_> {
         name: &[u8],
         stat: &Stat,
     ) -> Result<()> {
-        if self.options.dry_run {
-            return Ok(());
+        if is_type(stat, FileType::Directory)
+            && let Some(surplus) = &mut self.surplus
+        {
+            let item = parent.path_of(name);
+            let removed = surplus.remove_in_the_way(parent, name, stat, &item);
+            self.tell_of_surplus();
+            return removed;
         }
-        if !is_type(stat, FileType::Directory) {
-            return parent.unlink(name);
+        match (self.options.dry_run, is_type(stat, FileType::Directory)) {
+            (true, _) => Ok(()),
+            (false, false) => parent.unlink(name),
+            (false, true) => parent
+                .remove_directory(name)
+                .context(|| "a directory is in the way (deleting is not asked for)"),
         }
-        if let Some(deleter) = &self.deleter {
-            let mut problems = Vec::new();
-            let deleted = deleter.remove(parent, name, &mut |directory, name, error| {
-                problems.push((directory.display_of(name), error));
-            })?;
-            self.report.deleted += deleted.items;
-            for (item, error) in problems {
-                self.problem(&item, &error);
-            }
-            return match parent.stat(name)? {
-                None => Ok(()),
-                Some(_) => Err(Error::invalid("what is there could not be removed")),
-            };
-        }
-        parent
-            .remove_directory(name)
-            .context(|| "a directory is in the way (deleting is not asked for)")
     }
 
-    /// The names in a directory, for finding what is not in the snapshot.
-    fn names_there(&mut self, directory: &Directory, wanted: bool) -> BTreeSet<Vec<u8>> {
-        if directory.fresh || !wanted || self.deleter.is_none() {
-            return BTreeSet::new();
-        }
-        match directory.names() {
-            Ok(names) => names.into_iter().collect(),
-            Err(error) => {
-                self.problem(&directory.display(), &error);
-                BTreeSet::new()
-            }
-        }
+    /// The names in a directory that is wanted, for finding what is not in the snapshot.
+    fn list(
+        &mut self,
+        directory: &Directory,
+        is_wanted: bool,
+        listing: Listing,
+        is_mounted: bool,
+    ) -> Listed {
+        let Some(surplus) = self.surplus.as_mut().filter(|_| is_wanted) else {
+            return Listed::default();
+        };
+        let listed = surplus.list(directory, listing, is_mounted);
+        self.tell_of_surplus();
+        listed
+    }
+
+    fn tell_of_surplus(&mut self) {
+        let problems = self.surplus.as_mut().map(Surplus::take_problems).unwrap_or_default();
+        problems.iter().for_each(|(item, error)| self.problem(item, error));
     }
 
     /// Leaves the lowest level: deletes what is not in the snapshot, notes the attributes.
@@ -523,11 +566,12 @@ impl Restorer<'_> {
             let item = self.here();
             let what = format!("{met} items were met in it and below, and it names {stated}");
             self.problem(&item, &Error::damaged(what));
+            level.whole = false;
         }
         if let DirectoryState::Open(directory) = &level.state {
-            if level.whole {
-                let extra = std::mem::take(&mut level.extra);
-                extra.into_iter().for_each(|name| self.delete_extra(directory, &name));
+            if let Some(surplus) = self.surplus.as_mut().filter(|_| level.whole) {
+                surplus.clear(directory, &level.listed, &self.path);
+                self.tell_of_surplus();
             }
             if level.set_attributes && !self.options.dry_run {
                 self.leaving.push(Leaving {
@@ -539,51 +583,24 @@ impl Restorer<'_> {
         self.path.truncate(level.path_length.max(1));
         self.place = level.place_end;
     }
+}
 
-    fn delete_extra(&mut self, directory: &Arc<Directory>, name: &[u8]) {
-        let item = path::join(&self.path, name);
-        let stat = match directory.stat(name) {
-            Ok(stat) => stat,
-            // What it is decides whether it may go.
-            Err(error) => return self.problem(&path::display(&item), &error),
-        };
-        let is_directory = stat.as_ref().is_some_and(|stat| is_type(stat, FileType::Directory));
-        let exclude = &self.options.exclude;
-        if !exclude.is_empty() && exclude.matches(&item, is_directory) {
-            return;
-        }
-        let shown = path::display(&item);
-        if path::components(&item).any(|name| name == stub::CONTROL.as_bytes()) {
-            self.job.observer.item(&shown, "left alone: it belongs to the share");
-            return;
-        }
-        if stat.is_some_and(|stat| self.is_spared(&stat)) {
-            self.job.observer.item(&shown, "left alone: the store");
-            return;
-        }
-        if self.options.dry_run {
-            self.report.deleted += 1;
-            self.job.observer.item(&shown, "would be deleted");
-            return;
-        }
-        let Some(deleter) = &self.deleter else {
-            return;
-        };
-        let mut problems = Vec::new();
-        let deleted = deleter.remove(directory, name, &mut |directory, name, error| {
-            problems.push((directory.display_of(name), error));
-        });
-        match deleted {
-            Ok(deleted) => {
-                self.report.deleted += deleted.items;
-                self.job.observer.item(&shown, "deleted");
-            }
-            Err(error) => problems.push((shown, error)),
-        }
-        for (item, error) in problems {
-            self.problem(&item, &error);
-        }
+/// What the names in a directory prove. Where a snapshot does not say which directories only lead
+/// to sources, those do that are not at or below one.
+fn listing_of(directory: &Entry, here: &[u8], options: &RestoreOptions) -> Listing {
+    let is_below = |source: &Vec<u8>| {
+        let mut names = path::components(here);
+        path::components(source).all(|name| names.next() == Some(name))
+    };
+    match directory.listing {
+        Listing::Partial if options.sources.is_empty() => Listing::Partial,
+        Listing::Partial if !options.sources.iter().any(is_below) => Listing::Above,
+        listing => listing,
     }
+}
+
+fn refuse_store() -> Error {
+    Error::invalid("this is the directory of the store: nothing is restored into it")
 }
 
 impl Leaving {

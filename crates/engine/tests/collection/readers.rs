@@ -12,7 +12,7 @@ use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{self, DumpOptions, Overwrite, RestoreOptions, Without};
+use onefold_engine::restore::{self, Delete, DumpOptions, Overwrite, RestoreOptions, Without};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{InitOptions, Job, MemoryPlan, Repository, retention};
 use onefold_format::layout;
@@ -311,7 +311,7 @@ fn restores_survive<P: Place>() {
             let options = RestoreOptions {
                 target: target.path().to_path_buf(),
                 overwrite: Overwrite::IfChanged,
-                delete: false,
+                delete: Delete::Nothing,
                 sparse: false,
                 verify: true,
                 dry_run: false,
@@ -320,6 +320,7 @@ fn restores_survive<P: Place>() {
                 threads: 1 + number % 2,
                 engine,
                 placed: None,
+                sources: Vec::new(),
                 reach: None,
                 without: Without::default(),
                 spared: None,

@@ -3,14 +3,17 @@
 mod damage;
 mod file_reader;
 mod hostile;
+mod on_the_way;
 mod overwrite;
+mod sparse;
 mod support;
+mod surplus;
 mod survival;
 
 use onefold_engine::container::reader::read_section;
 use onefold_engine::job::Collected;
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, Without, restore};
+use onefold_engine::restore::{Delete, Overwrite, RestoreOptions, RestoreReport, Without, restore};
 use onefold_engine::{Job, Repository};
 use onefold_format::node::Entry;
 use onefold_policy::restore_plan::RestoreEngine;
@@ -24,7 +27,7 @@ fn options(target: &Path) -> RestoreOptions {
     RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
-        delete: false,
+        delete: Delete::Nothing,
         sparse: false,
         verify: false,
         dry_run: false,
@@ -33,6 +36,7 @@ fn options(target: &Path) -> RestoreOptions {
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
+        sources: Vec::new(),
         reach: None,
         without: Without::default(),
         spared: None,

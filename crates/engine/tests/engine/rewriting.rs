@@ -8,7 +8,7 @@ use onefold_engine::container::reader::read_section;
 use onefold_engine::ingest::{BackupOptions, BackupReport, Source, backup};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
-use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, Without, restore};
+use onefold_engine::restore::{Delete, Overwrite, RestoreOptions, RestoreReport, Without, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::delta::DeltaChoice;
@@ -192,7 +192,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
     RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfDifferent,
-        delete: false,
+        delete: Delete::Nothing,
         sparse: false,
         verify: true,
         dry_run: false,
@@ -201,6 +201,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
+        sources: Vec::new(),
         reach: None,
         without: Without::default(),
         spared: None,

@@ -6,7 +6,7 @@ use crate::ingest::{
 };
 use onefold_engine::ingest::backup;
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{Overwrite, RestoreOptions, Without, restore};
+use onefold_engine::restore::{Delete, Overwrite, RestoreOptions, Without, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Repository};
@@ -96,7 +96,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
     let options = RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
-        delete: false,
+        delete: Delete::Nothing,
         sparse: false,
         verify: true,
         dry_run: false,
@@ -105,6 +105,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
+        sources: Vec::new(),
         reach: None,
         without: Without::default(),
         spared: None,

@@ -10,7 +10,7 @@ use onefold_engine::ingest::read::{Element, FileTask, Message, ReadJob, Work};
 use onefold_engine::ingest::scattered::{CHUNKS_AGAIN_MAX, Stretch};
 use onefold_engine::ingest::walk::BATCH_FILES_MAX;
 use onefold_engine::ingest::{BackupReport, backup};
-use onefold_engine::restore::{self, Overwrite, PlanReport, RestoreOptions, Without};
+use onefold_engine::restore::{self, Delete, Overwrite, PlanReport, RestoreOptions, Without};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{InitOptions, Job};
@@ -41,7 +41,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
     let options = RestoreOptions {
         target: std::path::PathBuf::new(),
         overwrite: Overwrite::IfChanged,
-        delete: false,
+        delete: Delete::Nothing,
         sparse: false,
         verify: false,
         dry_run: false,
@@ -50,6 +50,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         threads: 1,
         engine: RestoreEngine::Direct,
         placed: None,
+        sources: Vec::new(),
         reach: None,
         without: Without::default(),
         spared: None,

@@ -13,7 +13,9 @@ use onefold_engine::memory::MemoryPlan;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::{Password, Repository};
 use onefold_engine::restore::request_costs::{Reach, RequestCosts};
-use onefold_engine::restore::{self, DumpOptions, Overwrite, PlanReport, RestoreOptions, Without};
+use onefold_engine::restore::{
+    self, Delete, DumpOptions, Overwrite, PlanReport, RestoreOptions, Without,
+};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_format::layout;
@@ -248,7 +250,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
     Ok(RestoreOptions {
         target,
         overwrite: Overwrite::IfChanged,
-        delete: false,
+        delete: Delete::Nothing,
         sparse: false,
         verify: false,
         dry_run: false,
@@ -257,6 +259,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         threads: THREADS,
         engine,
         placed: None,
+        sources: Vec::new(),
         reach: Some(Reach::NEAR),
         without: Without::default(),
         spared: None,

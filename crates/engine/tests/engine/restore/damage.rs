@@ -4,7 +4,7 @@ use super::support::{CHUNK_BYTES, Item, in_memory, random_bytes, store_tree, sto
 use super::{containers, data_containers, options, restore_cleanly, restore_with_problems};
 use onefold_engine::Job;
 use onefold_engine::container::reader::read_section;
-use onefold_engine::restore::{DumpOptions, Overwrite, RestoreOptions, dump};
+use onefold_engine::restore::{Delete, DumpOptions, Overwrite, RestoreOptions, dump};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::tree::directory::NoNames;
 use onefold_format::container::HEADER_BYTES;
@@ -128,7 +128,7 @@ fn a_lost_directory_is_named_and_the_rest_restored() {
     let target = tempfile::tempdir().unwrap();
     fs::create_dir(target.path().join("lost")).unwrap();
     fs::write(target.path().join("lost/unknown"), "z").unwrap();
-    let options = RestoreOptions { delete: true, ..options(target.path()) };
+    let options = RestoreOptions { delete: Delete::Known, ..options(target.path()) };
     let (report, problems) = restore_with_problems(&repository, &root, &options);
     assert_eq!((report.errors, problems[0].0.as_str()), (1, "/lost"));
     assert!(target.path().join("before").exists() && target.path().join("later").exists());

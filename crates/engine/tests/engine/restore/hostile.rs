@@ -3,7 +3,7 @@
 use super::support::{Item, in_memory, store_tree};
 use super::{options, restore_cleanly, restore_with_problems};
 use crate::steps::put_with;
-use onefold_engine::restore::{Overwrite, RestoreOptions};
+use onefold_engine::restore::{Delete, Overwrite, RestoreOptions};
 use onefold_format::node::{
     DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Node, Reference, Totals,
 };
@@ -37,7 +37,8 @@ fn r54_links_planted_in_the_target_are_replaced_and_not_followed() {
         let target = tempfile::tempdir().unwrap();
         symlink(outside.path(), target.path().join("a")).unwrap();
         symlink(outside.path().join("h"), target.path().join("h")).unwrap();
-        let options = RestoreOptions { overwrite: rule, delete: true, ..options(target.path()) };
+        let options =
+            RestoreOptions { overwrite: rule, delete: Delete::Known, ..options(target.path()) };
         restore_cleanly(&repository, &root, &options);
         for name in ["g", "h", "b/f"] {
             let found = fs::read_to_string(outside.path().join(name)).unwrap();

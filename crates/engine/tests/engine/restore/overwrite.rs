@@ -2,7 +2,7 @@
 
 use super::support::{CHUNK_BYTES, Item, Part, in_memory, random_bytes, store_tree};
 use super::{options, patterns, restore_cleanly, restore_with_problems};
-use onefold_engine::restore::{Overwrite, RestoreOptions, restore};
+use onefold_engine::restore::{Delete, Overwrite, RestoreOptions, restore};
 use onefold_engine::{Interrupt, Job};
 use onefold_store::layers::{Fault, Faulty};
 use onefold_store::{MemoryStore, Store};
@@ -130,7 +130,7 @@ fn items_of_another_kind_give_way() {
     fs::create_dir_all(at("file/full")).unwrap();
     let (report, problems) = restore_with_problems(&repository, &root, &options(target.path()));
     assert_eq!((report.errors, problems[0].0.as_str()), (1, "/file"));
-    let options = RestoreOptions { delete: true, ..options(target.path()) };
+    let options = RestoreOptions { delete: Delete::Known, ..options(target.path()) };
     restore_cleanly(&repository, &root, &options);
     assert_eq!(fs::read(at("file")).unwrap(), b"y");
 }
@@ -154,15 +154,18 @@ fn delete_removes_what_is_not_in_the_snapshot_and_nothing_else() {
     symlink(outside.path(), at("a/link")).unwrap();
     symlink(outside.path(), at("a/gone/link")).unwrap();
     let options = RestoreOptions {
-        delete: true,
+        delete: Delete::Known,
         exclude: patterns(&["*.log", "/out"]),
         ..options(target.path())
     };
     let dry = RestoreOptions { dry_run: true, ..options.clone() };
-    assert_eq!(restore_cleanly(&repository, &root, &dry).deleted, 3);
-    let report = restore_cleanly(&repository, &root, &options);
     // gone, gone/deep, gone/deep/f, gone/g, gone/link, link, h
-    assert_eq!(report.deleted, 7);
+    let paths = ["/a/gone", "/a/link", "/h"];
+    for options in [&dry, &options] {
+        let surplus = restore_cleanly(&repository, &root, options).surplus;
+        assert_eq!((surplus.deleted, surplus.kept, surplus.deleted_paths.more), (7, 0, 0));
+        assert_eq!(surplus.deleted_paths.paths, paths);
+    }
     assert!(at("stay.log").exists() && at("a/also.log").exists() && at("out/f").exists());
     assert!(at("a/keep").exists() && !at("a/gone").exists() && !at("h").exists());
     assert!(!at("a/link").is_symlink());
@@ -177,7 +180,7 @@ fn delete_spares_the_store_and_refuses_impossible_targets() {
     let store = Arc::new(onefold_store::LocalStore::create(&place).unwrap());
     let repository = super::support::repository_on(store);
     let root = store_tree(&repository, vec![Item::file("f", "x")]);
-    let delete = |target: &Path| RestoreOptions { delete: true, ..options(target) };
+    let delete = |target: &Path| RestoreOptions { delete: Delete::Known, ..options(target) };
     let (report, problems) = restore_with_problems(&repository, &root, &delete(target.path()));
     assert_eq!(report.errors, 1);
     assert_eq!(problems[0].0, "/backups/store");

@@ -8,7 +8,7 @@ use onefold_engine::tree::directory::{DirectoryBuilder, NoNames, OwnerNames};
 use onefold_engine::tree::file_map::FileMapBuilder;
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::codec::Compression;
-use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
+use onefold_format::node::{Entry, EntryKind, Extent, Listing, Reference, Time};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_policy::lookup::LookupStrategy;
 use onefold_store::{MemoryStore, Store};
@@ -102,11 +102,16 @@ impl Item {
         item
     }
 
-    /// A directory.
+    /// A directory that was saved whole.
     pub fn directory(name: impl AsRef<[u8]>, items: Vec<Item>) -> Self {
         let mut item = Self::new(name.as_ref(), EntryKind::Directory, 0o755);
         item.items = items;
-        item
+        item.listed(Listing::Whole)
+    }
+
+    /// The same directory with another listing.
+    pub fn listed(self, listing: Listing) -> Self {
+        self.edit(|entry| entry.listing = listing)
     }
 
     /// A symbolic link.

@@ -4,7 +4,7 @@ use super::support::{
     Item, Part, in_memory, random_bytes, repository_with_memory, store_tree, store_tree_avoiding,
 };
 use super::{data_containers, options, patterns, restore_cleanly};
-use onefold_engine::restore::{DumpOptions, RestoreOptions, dump, restore};
+use onefold_engine::restore::{Delete, DumpOptions, RestoreOptions, dump, restore};
 use onefold_engine::tree::directory::OwnerNames;
 use onefold_engine::{Job, Repository};
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -242,9 +242,9 @@ fn deep_and_long_paths_survive() {
     }
     // Delete it again the way it came: other ways meet limits on path lengths.
     let nothing = store_tree(&repository, vec![]);
-    let options = RestoreOptions { delete: true, ..options(target.path()) };
+    let options = RestoreOptions { delete: Delete::Known, ..options(target.path()) };
     let report = restore_cleanly(&repository, &nothing, &options);
-    assert_eq!(report.deleted, 601);
+    assert_eq!(report.surplus.deleted, 601);
 }
 
 fn content(number: usize, blocks: &[Vec<u8>]) -> Vec<u8> {
@@ -374,7 +374,7 @@ fn a_dry_run_counts_and_writes_nothing() {
     let root = store_tree(&repository, tree);
     let parent = tempfile::tempdir().unwrap();
     for target in [parent.path().join("new"), parent.path().to_path_buf()] {
-        let options = RestoreOptions { dry_run: true, delete: true, ..options(&target) };
+        let options = RestoreOptions { dry_run: true, delete: Delete::Known, ..options(&target) };
         let report = restore_cleanly(&repository, &root, &options);
         assert_eq!((report.files, report.directories), (1, 1));
         assert_eq!(report.bytes_written, 5);

@@ -1,0 +1,74 @@
+//! Links above sources, followed.
+//!
+//! A directory that only leads to sources was never saved, so what stands in its place in the
+//! target is the user's: `/home` may be a link to another disk. Such a link is followed, if it is
+//! the superuser's or the effective user's own, and never replaced.
+//!
+//! Algorithm: the path is resolved name by name, each opened without following; of a link its owner
+//! is looked at and its text read by that handle, so nobody can exchange it in between.
+
+use onefold_types::error::Context;
+use onefold_types::{Error, Result};
+use rustix::fs::{FileType, Mode, OFlags};
+use std::os::fd::OwnedFd;
+
+/// Links on one way, as the kernel has it.
+const LINKS_MAX: usize = 40;
+const LOOK_FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const REMEDY: &str =
+    "repair or remove the link, or restore elsewhere; nothing is restored through it";
+
+/// Opens the directory that the link `name` in `above` leads to.
+///
+/// Errors: `Invalid` if it leads to no directory, or a link on the way is somebody else's.
+pub fn follow(above: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
+    let start = open(above, b".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC);
+    let mut at = start.context(|| "looking where the link leads")?;
+    let mut names = vec![name.to_vec()];
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        let missing = || format!("the link leads to nothing that can be opened: {REMEDY}");
+        let found = open(&at, &name, LOOK_FLAGS).context(missing)?;
+        let stat = rustix::fs::fstat(&found).map_err(std::io::Error::from);
+        let stat = stat.context(missing)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => at = found,
+            FileType::Symlink if links == LINKS_MAX => {
+                return Err(Error::invalid(format!(
+                    "the link leads over more than {LINKS_MAX} links: {REMEDY}"
+                )));
+            }
+            FileType::Symlink => {
+                links += 1;
+                check_owner(stat.st_uid)?;
+                let text = rustix::fs::readlinkat(&found, c"", Vec::new());
+                let text = text.map_err(std::io::Error::from).context(missing)?.into_bytes();
+                if text.starts_with(b"/") {
+                    at = open(&at, b"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)
+                        .context(missing)?;
+                }
+                let parts = text.split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+                names.extend(parts.rev().map(<[u8]>::to_vec));
+            }
+            _ => {
+                return Err(Error::invalid(format!("the link leads to no directory: {REMEDY}")));
+            }
+        }
+    }
+    open(&at, b".", flags).context(|| format!("the link leads to a closed directory: {REMEDY}"))
+}
+
+/// Whoever owns a link decides where it leads.
+fn check_owner(owner: u32) -> Result<()> {
+    match owner == 0 || owner == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "the link, or one that it leads over, belongs to user {owner}, who could have it lead \
+             anywhere: {REMEDY}"
+        ))),
+    }
+}
+
+fn open(at: &OwnedFd, name: &[u8], flags: OFlags) -> std::io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}
