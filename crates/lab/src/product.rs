@@ -219,6 +219,7 @@ impl Product {
         RestoreOptions {
             target: target.to_owned(),
             overwrite: Overwrite::IfDifferent,
+            in_place: false,
             delete: false,
             sparse: false,
             verify: false,

@@ -59,6 +59,9 @@ pub struct RestoreArguments {
     /// When to replace files that are there already
     #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
+    /// Rewrite files that are there where they differ, instead of putting others in their place
+    #[arg(long)]
+    in_place: bool,
     /// Delete files in restored directories that are not in the snapshot
     #[arg(long)]
     delete: bool,
@@ -115,6 +118,7 @@ impl RestoreArguments {
                 OverwriteWhen::IfNewer => Overwrite::IfNewer,
                 OverwriteWhen::Never => Overwrite::Never,
             },
+            in_place: self.in_place,
             delete: self.delete,
             sparse: self.sparse,
             verify: self.verify,
@@ -180,6 +184,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "bytes": report.bytes,
         "files_unchanged": report.files_unchanged,
         "files_skipped": report.files_skipped,
+        "files_in_place": report.files_in_place,
+        "links_copied": report.links_copied,
         "bytes_written": report.bytes_written,
         "deleted": report.deleted,
         "errors": problems,
@@ -231,6 +237,14 @@ fn describe(
             "{} {right}, {} left alone, {} deleted",
             report.files_unchanged, report.files_skipped, report.deleted
         ))?;
+    }
+    if report.files_in_place > 0 && !options.in_place {
+        let files = counted(report.files_in_place, "file");
+        output.note(&format!("rewrote {files} in place: no other could be made beside it"))?;
+    }
+    if report.links_copied > 0 {
+        let links = counted(report.links_copied, "hard link");
+        output.note(&format!("copied {links} that the target cannot make"))?;
     }
     output.note(&format!(
         "wrote {}, read {} from {} in {}",

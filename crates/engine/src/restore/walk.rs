@@ -6,10 +6,12 @@
 
 use super::delete::Deleter;
 use super::fetch::Workspace;
-use super::files::Links;
+use super::identity::Claims;
 use super::item::{self, Decision};
+use super::links::Links;
 use super::metadata::{Attributes, OwnerMap, Present};
-use super::output::{OutputFile, Shared};
+use super::output::OutputFile;
+use super::shared::Shared;
 use super::target::{Directory, is_type};
 use super::window::{Window, WindowShare};
 use super::{Overwrite, RestoreOptions, RestoreReport};
@@ -40,7 +42,11 @@ pub struct Restorer<'a> {
     pub(super) outputs: Vec<Arc<OutputFile>>,
     /// The file being planned, and its number in the window if it has one.
     pub(super) current: Option<(Arc<OutputFile>, Option<u32>)>,
+    /// Files that wait for another try, and whether that is under way.
+    pub(super) again: Vec<Arc<OutputFile>>,
+    pub(super) is_another_try: bool,
     pub(super) links: Links,
+    pub(super) claims: Claims,
     pub(super) leaving: Vec<Leaving>,
     pub(super) containers: HashSet<ContainerId>,
     pub(super) report: RestoreReport,
@@ -106,7 +112,8 @@ pub fn run(
         true => Some(Deleter::new(repository, options)?),
         false => None,
     };
-    let shared = Shared::new(job, options.without);
+    let now_ns = repository.environment().clock.now_ns();
+    let shared = Shared::new(job, options.without, now_ns);
     let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     if let Some(placed) = options.placed.filter(|_| options.reach.is_some()) {
@@ -124,7 +131,10 @@ pub fn run(
         workspace: Workspace::new(options.reach),
         outputs: Vec::new(),
         current: None,
+        again: Vec::new(),
+        is_another_try: false,
         links: Links::default(),
+        claims: Claims::default(),
         leaving: Vec::new(),
         containers: HashSet::new(),
         report: RestoreReport::default(),
@@ -144,7 +154,7 @@ pub fn run(
     result?;
     let mut report = restorer.report;
     report.containers = restorer.containers.len() as u64;
-    report.errors += restorer.shared.errors.load(Ordering::Relaxed);
+    report.errors += restorer.shared.applier.errors();
     report.bytes_written += restorer.shared.bytes_written.load(Ordering::Relaxed);
     Ok(report)
 }
@@ -402,10 +412,7 @@ impl Restorer<'_> {
         position: usize,
     ) -> Result<Option<Arc<Directory>>> {
         let name = self.stack[position].name.clone();
-        let existing = match parent.fresh {
-            true => None,
-            false => parent.stat(&name)?,
-        };
+        let existing = self.existing(parent, &name)?;
         let overwrite = self.options.overwrite;
         let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
         let made = match (decision, &existing) {

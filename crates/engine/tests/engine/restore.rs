@@ -24,6 +24,7 @@ fn options(target: &Path) -> RestoreOptions {
     RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
+        in_place: false,
         delete: false,
         sparse: false,
         verify: false,

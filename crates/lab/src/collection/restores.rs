@@ -248,6 +248,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
     Ok(RestoreOptions {
         target,
         overwrite: Overwrite::IfChanged,
+        in_place: false,
         delete: false,
         sparse: false,
         verify: false,
