@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `walk` | the walk over the snapshot: selection, directories, deletion |
 //! | `files`, `links` | what is to be written of each file; other names of one |
-//! | `identity` | what of the target stands for what of the snapshot |
+//! | `identity`, `spelling` | what of the target stands for what; how names are spelled there |
 //! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
 //! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
 //! | `bases`, `visits` | what differences are made of, and that its frames are read once |
@@ -12,8 +12,9 @@
 //! | `relocate` | other instances of unreadable chunks |
 //! | `ledger` | what was planned of an output against what was delivered to it |
 //! | `target`, `output`, `item` | directories, files, other items |
-//! | `way`, `temporary`, `copying`, `shared` | how a file takes the place of another; what all share |
-//! | `metadata`, `subject` | attributes: which, and how they are set |
+//! | `way`, `temporary`, `copying` | how a file takes the place of another |
+//! | `shared` | what all files share |
+//! | `metadata`, `subject`, `leaving` | attributes: which, how, and when those of directories |
 //! | `delete` | what is not in the snapshot |
 //! | `dump` | a file to a stream |
 //! | `sequence`, `stash` | chunks in order, read in the order of a plan |
@@ -26,9 +27,10 @@
 //!
 //! Guarantees:
 //! - no byte is written that was not verified against its chunk's fingerprint;
-//! - a file that cannot be restored whole is named and counted, and never left looking whole (see
-//!   `output` for files that were there before, which are replaced whole); nor is one of which not every byte was
-//!   restored at its offset, whatever the reason (see `ledger`);
+//! - a file that cannot be restored whole is named and counted, and never left looking whole; nor
+//!   is one of which not every byte was restored at its offset, whatever the reason (see `ledger`);
+//! - what was there stays as it was until what takes its place is complete (see `output` for where
+//!   that cannot be);
 //! - nothing outside the target is written, whatever is planted in it (see `target`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
@@ -45,6 +47,7 @@ mod files;
 mod identity;
 mod item;
 mod kept;
+mod leaving;
 mod ledger;
 mod links;
 mod metadata;
@@ -54,6 +57,7 @@ pub mod request_costs;
 mod rounds;
 pub(crate) mod sequence;
 mod shared;
+mod spelling;
 pub(crate) mod stash;
 mod subject;
 mod target;

@@ -161,6 +161,18 @@ impl Restorer<'_> {
         }
         self.links.remember(entry, directory, None);
         self.claims.take(entry, stat);
+        self.mend_attributes(directory, entry, stat)?;
+        self.job.observer.item(&self.here(), "unchanged");
+        Ok(())
+    }
+
+    /// Sets the attributes of a file that is there.
+    pub(super) fn mend_attributes(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        stat: &Stat,
+    ) -> Result<()> {
         let attributes = self.attributes(entry);
         let flags = EXISTING_FLAGS.union(OFlags::RDONLY);
         let name = entry.name.as_slice();
@@ -177,7 +189,6 @@ impl Restorer<'_> {
         let path = || directory.display_of(&entry.name);
         let present = Present::existing(stat);
         self.shared.applier.apply(opened.as_fd(), &attributes, present, &path);
-        self.job.observer.item(&path(), "unchanged");
         Ok(())
     }
 
@@ -203,8 +214,8 @@ impl Restorer<'_> {
         Way::Replace { there: *there, temporary: self.shared.names.next() }
     }
 
-    /// A file is there: it stays if it is right, and else is replaced by one that takes over what is
-    /// equal, or is rewritten.
+    /// A file is there: it stays if it is right. Else it is replaced by one that takes over what is
+    /// equal, or it is rewritten.
     fn compare_file(
         &mut self,
         directory: &Arc<Directory>,
@@ -228,14 +239,14 @@ impl Restorer<'_> {
             return Err(Error::new(ErrorKind::Io, "the file that was there is another item now"));
         }
         let file = Arc::new(File::from(opened));
-        let stub = stub::value(&*file)?;
+        let is_stub = stub::value(&*file)?.is_some();
         let mut comparison = self.comparison(entry, &file, &stat)?;
         let differs = comparison.differs(&self.reader, &self.job.interrupt)?;
         if !differs {
             let equal_bytes = comparison.equal_bytes();
             invariant!(equal_bytes == entry.size, "less is equal than there is", equal_bytes);
         }
-        if !differs && stat.st_size as u64 == entry.size && stub.is_none() {
+        if !differs && stat.st_size as u64 == entry.size && !is_stub {
             return self.keep_file(directory, entry, &stat);
         }
         if self.options.dry_run {
@@ -253,7 +264,7 @@ impl Restorer<'_> {
                 Ok((file, stat)) => {
                     let wanted = Wanted::Differing(comparison);
                     let way = Way::InPlace(stat);
-                    return self.write_file(directory, entry, wanted, (way, Some((file, stub))));
+                    return self.write_file(directory, entry, wanted, (way, Some(file)));
                 }
                 Err(error) if wants_in_place => {
                     return Err(error.context("the file that was there was left as it was"));
@@ -262,7 +273,7 @@ impl Restorer<'_> {
             }
         }
         // Of one with other names, or a stub, nothing can be said that lasts until it is copied.
-        if stat.st_nlink > 1 || stub.is_some() {
+        if stat.st_nlink > 1 || is_stub {
             return self.whole_file(directory, entry, Some(&stat));
         }
         let way = self.replacing(&stat);
@@ -309,7 +320,12 @@ impl Restorer<'_> {
         Ok(false)
     }
 
-    fn comparison(&self, entry: &Entry, file: &Arc<File>, stat: &Stat) -> Result<Comparison> {
+    pub(super) fn comparison(
+        &self,
+        entry: &Entry,
+        file: &Arc<File>,
+        stat: &Stat,
+    ) -> Result<Comparison> {
         let walk = ExtentWalk::new(entry.content, entry.size)?;
         let fingerprinter = self.repository.fingerprinter();
         Ok(Comparison::new(walk, Arc::clone(file), stat.st_size as u64, fingerprinter))
@@ -329,9 +345,12 @@ impl Restorer<'_> {
         directory: &Arc<Directory>,
         entry: &Entry,
         wanted: Wanted,
-        (way, rewritten): (Way, Option<(Arc<File>, Option<Vec<u8>>)>),
+        (way, opened): (Way, Option<Arc<File>>),
     ) -> Result<()> {
-        let (opened, stub) = rewritten.unzip();
+        let stub = match &way {
+            Way::New => None,
+            Way::Replace { .. } | Way::InPlace(_) => stub_of(directory, &entry.name)?,
+        };
         self.files_planned += 1;
         let file = OutputFile::new(Plan {
             number: self.files_planned,
@@ -343,7 +362,7 @@ impl Restorer<'_> {
             sparse: self.options.sparse || entry.sparse,
             way,
             opened,
-            stub: stub.flatten(),
+            stub,
         });
         if file.is_in_place() {
             self.shared.park(&file);
@@ -446,12 +465,18 @@ impl Restorer<'_> {
 }
 
 /// Whether a file that is there is a stub. Its size and times are the file's, its bytes are not: it
-/// is never right as it is. One that may not be read is left as it is by whatever becomes of it.
+/// is never right as it is.
 fn is_stub(directory: &Directory, name: &[u8]) -> Result<bool> {
+    stub_of(directory, name).map(|stub| stub.is_some())
+}
+
+/// What the stub says that is there. One that may not be read is left as it is by whatever becomes
+/// of it.
+fn stub_of(directory: &Directory, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let path = stub::by_handle(&*directory.handle()?, OsStr::from_bytes(name));
     match stub::value_at(&path) {
-        Err(error) if error.kind() == ErrorKind::NotPermitted => Ok(false),
-        value => value.map(|value| value.is_some()),
+        Err(error) if error.kind() == ErrorKind::NotPermitted => Ok(None),
+        value => value,
     }
 }
 

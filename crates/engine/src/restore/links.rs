@@ -1,8 +1,8 @@
 //! Items with several names: the first name restored is the one that others are linked to.
 //!
 //! Links are made once the window is written, and only to what is complete. Where the target cannot
-//! make a link (another file system is mounted there, it knows none, or the item has as many names as
-//! it may) the item is copied, and further names are linked to the copy where that can be.
+//! make a link (another file system is mounted there, it knows none, or the item has as many names
+//! as it may) the item is copied, and further names are linked to the copy where that can be.
 
 use super::copying;
 use super::item::{self, Decision};
@@ -202,15 +202,42 @@ impl Restorer<'_> {
             return self.link_or_copy(link, name);
         }
         let temporary = self.shared.names.next();
-        self.link_or_copy(link, &temporary)?;
+        if first.link(&link.directory, &temporary)? {
+            return link.directory.rename_or_remove(&temporary, name);
+        }
+        // The copy of an earlier restore may be there.
+        if self.is_right(link, &stat)? {
+            self.report.files_unchanged += 1;
+            first.note_copy((Arc::clone(&link.directory), name.to_vec()));
+            return self.mend_attributes(&link.directory, &link.entry, &stat);
+        }
+        self.copy(link, &temporary)?;
         link.directory.rename_or_remove(&temporary, name)
+    }
+
+    /// Whether a file that is there has the bytes that it is to have.
+    fn is_right(&self, link: &DeferredLink, there: &Stat) -> Result<bool> {
+        let entry = &link.entry;
+        match item::decide(entry, Some(there), self.options.overwrite) {
+            Decision::Keep if !self.options.verify => return Ok(true),
+            Decision::Keep | Decision::Compare if entry.kind == EntryKind::File => {}
+            _ => return Ok(false),
+        }
+        let file = Arc::new(open(&link.directory, &entry.name)?);
+        let mut comparison = self.comparison(entry, &file, there)?;
+        let differs = comparison.differs(&self.reader, &self.job.interrupt)?;
+        Ok(!differs && there.st_size as u64 == entry.size && there.st_nlink == 1)
     }
 
     /// Gives the item a name that is free: its own, or one for now.
     fn link_or_copy(&mut self, link: &DeferredLink, name: &[u8]) -> Result<()> {
-        if link.first.link(&link.directory, name)? {
-            return Ok(());
+        match link.first.link(&link.directory, name)? {
+            true => Ok(()),
+            false => self.copy(link, name),
         }
+    }
+
+    fn copy(&mut self, link: &DeferredLink, name: &[u8]) -> Result<()> {
         match link.entry.kind {
             EntryKind::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -233,12 +260,7 @@ impl Restorer<'_> {
 
     fn copy_file(&mut self, link: &DeferredLink, name: &[u8], to: &File) -> Result<()> {
         let (directory, old) = &link.first.place;
-        let read = |directory: &Directory, name: &[u8]| {
-            let opened = rustix::fs::openat(&*directory.handle()?, name, READ_FLAGS, Mode::empty());
-            let opened = opened.map_err(std::io::Error::from);
-            Ok::<_, Error>(File::from(opened.context(|| "opening the restored file")?))
-        };
-        let from = read(directory, old)?;
+        let from = open(directory, old)?;
         let size = from.metadata().context(|| "looking at the restored file")?.len();
         if size != link.entry.size {
             return Err(Error::new(ErrorKind::Io, "somebody changed the restored file"));
@@ -258,9 +280,16 @@ impl Restorer<'_> {
         match self.options.verify {
             false => Ok(()),
             true => {
-                let copied = Arc::new(read(&link.directory, name)?);
+                let copied = Arc::new(open(&link.directory, name)?);
                 self.read_back(copied, size, (link.entry.content, size))
             }
         }
     }
+}
+
+fn open(directory: &Directory, name: &[u8]) -> Result<File> {
+    let opened = rustix::fs::openat(&*directory.handle()?, name, READ_FLAGS, Mode::empty());
+    opened
+        .map(File::from)
+        .map_err(|errno| Error::io("opening the restored file", errno.into()))
 }

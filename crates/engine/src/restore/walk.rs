@@ -8,8 +8,9 @@ use super::delete::Deleter;
 use super::fetch::Workspace;
 use super::identity::Claims;
 use super::item::{self, Decision};
+use super::leaving::Leaving;
 use super::links::Links;
-use super::metadata::{Attributes, OwnerMap, Present};
+use super::metadata::{Attributes, OwnerMap};
 use super::output::OutputFile;
 use super::shared::Shared;
 use super::target::{Directory, is_type};
@@ -60,12 +61,6 @@ pub struct Restorer<'a> {
     /// Where chunks are likely to be, and the place in the snapshot of the next one.
     pub(super) guide: Guide,
     pub(super) place: u64,
-}
-
-/// A directory whose attributes are still to be set.
-pub struct Leaving {
-    pub(super) directory: Arc<Directory>,
-    pub(super) attributes: Attributes,
 }
 
 /// A directory on the way down.
@@ -589,17 +584,6 @@ impl Restorer<'_> {
         }
         for (item, error) in problems {
             self.problem(&item, &error);
-        }
-    }
-}
-
-impl Leaving {
-    /// What the directory has at present.
-    pub(super) fn present(&self) -> Present {
-        Present {
-            uid: self.directory.owner.0,
-            gid: self.directory.owner.1,
-            attributes: !self.directory.fresh || self.directory.inherits_acl,
         }
     }
 }

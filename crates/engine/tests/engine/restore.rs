@@ -1,9 +1,11 @@
 //! Restores from hand-made stores into real directories.
 
+mod attributes;
 mod damage;
 mod file_reader;
 mod hostile;
 mod overwrite;
+mod replacing;
 mod support;
 mod survival;
 
