@@ -226,7 +226,9 @@ impl Restorer<'_> {
         let file = Arc::new(open(&link.directory, &entry.name)?);
         let mut comparison = self.comparison(entry, &file, there)?;
         let differs = comparison.differs(&self.reader, &self.job.interrupt)?;
-        Ok(!differs && there.st_size as u64 == entry.size && there.st_nlink == 1)
+        Ok(!differs
+            && there.st_size as u64 == entry.size
+            && !self.claims.is_of_another(entry, there))
     }
 
     /// Gives the item a name that is free: its own, or one for now.
@@ -289,7 +291,5 @@ impl Restorer<'_> {
 
 fn open(directory: &Directory, name: &[u8]) -> Result<File> {
     let opened = rustix::fs::openat(&*directory.handle()?, name, READ_FLAGS, Mode::empty());
-    opened
-        .map(File::from)
-        .map_err(|errno| Error::io("opening the restored file", errno.into()))
+    opened.map(File::from).map_err(|errno| Error::io("opening the restored file", errno.into()))
 }

@@ -137,6 +137,7 @@ impl OutputFile {
         let (way, failure) = {
             let mut slot = lock(&self.slot);
             let failure = slot.failure.take().unwrap_or_else(|| Error::invalid("not tried"));
+            self.take_away(&mut slot);
             slot.again = false;
             slot.tried = true;
             (slot.way.clone(), failure)
@@ -179,7 +180,7 @@ impl OutputFile {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Whether it was not there before.
+    /// Whether it is a file of its own, and not one that was there.
     #[must_use]
     pub fn is_new(&self) -> bool {
         !self.is_in_place()
@@ -309,8 +310,9 @@ impl OutputFile {
     /// Ends the job with an error that ends all, and else the file. Want of room ends all only once
     /// no temporary file takes any.
     fn stopped_by(&self, shared: &Shared, error: Error) -> Result<()> {
-        let has_no_room = error.kind() == ErrorKind::NoSpace;
-        if has_no_room && shared.has_temporaries.load(Ordering::Relaxed) && self.wait_for_room() {
+        let may_have_room = error.kind() == ErrorKind::NoSpace
+            && shared.has_temporaries.load(Ordering::Relaxed);
+        if self.waits_for_another_try() || (may_have_room && self.wait_for_room()) {
             self.fail(error);
             return Ok(());
         }
@@ -329,13 +331,17 @@ impl OutputFile {
             return false;
         }
         slot.again = true;
-        slot.handle = None;
-        let name = slot.name_now(&self.name).to_vec();
-        // If it cannot be removed there is less room, and the next try says so.
-        if std::mem::take(&mut slot.made) {
-            let _ = self.directory.unlink(&name);
-        }
+        self.take_away(&mut slot);
         true
+    }
+
+    /// Removes what there is of a file that is tried another time. If it cannot be removed there is
+    /// less room, and that try says so.
+    fn take_away(&self, slot: &mut Slot) {
+        slot.handle = None;
+        if std::mem::take(&mut slot.made) {
+            let _ = self.directory.unlink(slot.name_now(&self.name));
+        }
     }
 
     /// Takes `pieces` off what is outstanding, and finishes the file if nothing is left.
@@ -438,6 +444,9 @@ impl OutputFile {
         let mut slot = lock(&self.slot);
         if let Some(handle) = &slot.handle {
             return Ok(Arc::clone(handle));
+        }
+        if slot.again {
+            return Err(Error::new(ErrorKind::Io, "the file waits for another try"));
         }
         let directory = self.directory.handle()?;
         let name = slot.name_now(&self.name).to_vec();

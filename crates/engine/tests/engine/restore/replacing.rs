@@ -2,15 +2,17 @@
 
 use super::support::{Item, in_memory, random_bytes, store_tree};
 use super::{options, restore_cleanly, restore_with_problems};
-use onefold_engine::Repository;
 use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport};
-use onefold_format::node::Entry;
+use onefold_engine::{Interrupt, Job};
+use onefold_store::layers::{Fault, Faulty, Operation};
+use onefold_store::{MemoryStore, Store};
+use onefold_types::ErrorKind;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A small file system in memory that is mounted until this is dropped.
 pub struct Tmpfs(pub PathBuf);
@@ -256,14 +258,13 @@ fn r108_items_of_other_kinds_are_replaced_without_a_moment_in_between() {
 }
 
 fn linked(name: &str, bytes: &[u8], inode: u64) -> Item {
-    Item::file(name, bytes)
-        .edit(|entry| (entry.links, entry.inode, entry.device) = (2, inode, 7))
+    Item::file(name, bytes).edit(|entry| (entry.links, entry.inode, entry.device) = (2, inode, 7))
 }
 
 /// Two names of one file in the target, for any two items.
 fn restored_over_one(items: Vec<Item>, there: &str) -> (tempfile::TempDir, RestoreReport) {
-    let (_, repository): (_, Arc<Repository>) = in_memory();
-    let root: Entry = store_tree(&repository, items);
+    let (_, repository) = in_memory();
+    let root = store_tree(&repository, items);
     let target = tempfile::tempdir().unwrap();
     fs::write(target.path().join("x"), there).unwrap();
     fs::hard_link(target.path().join("x"), target.path().join("y")).unwrap();
@@ -283,7 +284,10 @@ fn r108_names_of_one_file_become_what_the_snapshot_says() {
         let (target, _) = restored_over_one(separate, there);
         let [x, y] = ["x", "y"].map(|name| target.path().join(name));
         assert_ne!(inode(&x), inode(&y));
-        assert_eq!((fs::read(&x).unwrap(), fs::read(&y).unwrap()), (b"same".into(), b"same".into()));
+        assert_eq!(
+            (fs::read(&x).unwrap(), fs::read(&y).unwrap()),
+            (b"same".into(), b"same".into())
+        );
         assert_eq!((mode(x), mode(y)), (0o600, 0o644));
         let (target, report) =
             restored_over_one(vec![linked("x", b"same", 5), linked("y", b"same", 5)], there);
@@ -291,5 +295,49 @@ fn r108_names_of_one_file_become_what_the_snapshot_says() {
         assert_eq!(inode(&x), inode(&y));
         assert_eq!(fs::read(&y).unwrap(), b"same");
         assert_eq!(report.files_unchanged, if there == "same" { 2 } else { 0 });
+    }
+}
+
+#[test]
+fn r108_an_interrupted_restore_leaves_what_was_there_or_what_is_restored() {
+    let interrupt: Arc<Mutex<Option<(Interrupt, u32)>>> = Arc::default();
+    let shared = Arc::clone(&interrupt);
+    let faulty = Faulty::scripted(MemoryStore::new(), move |call| {
+        if call.operation == Operation::GetRange
+            && let Some((interrupt, left)) = &mut *shared.lock().unwrap()
+        {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                interrupt.request();
+            }
+        }
+        Fault::None
+    });
+    let repository = super::support::repository_on(Arc::new(faulty) as Arc<dyn Store>);
+    let bytes = |number: u64| random_bytes(number, 70_000 + number as usize * 999);
+    let name = |number: u64| format!("f{number:02}");
+    let root =
+        store_tree(&repository, (0..60).map(|it| Item::file(name(it), bytes(it))).collect());
+    for reads in [1, 3, 6, 9] {
+        let target = tempfile::tempdir().unwrap();
+        for number in 0..60 {
+            fs::write(target.path().join(name(number)), changed(&bytes(number))).unwrap();
+        }
+        let (job, told) = Job::unattended();
+        *interrupt.lock().unwrap() = Some((job.interrupt.clone(), reads));
+        let options = comparing(target.path());
+        let error = onefold_engine::restore::restore(&repository, &root, &options, &job);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Interrupted);
+        assert_eq!(super::problems(&told), []);
+        *interrupt.lock().unwrap() = None;
+        assert_eq!(names(target.path()), (0..60).map(name).collect::<Vec<_>>());
+        for number in 0..60 {
+            let found = fs::read(target.path().join(name(number))).unwrap();
+            assert!(found == bytes(number) || found == changed(&bytes(number)), "{number}");
+        }
+        restore_cleanly(&repository, &root, &options);
+        for number in 0..60 {
+            assert!(fs::read(target.path().join(name(number))).unwrap() == bytes(number));
+        }
     }
 }
