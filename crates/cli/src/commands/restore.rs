@@ -62,6 +62,9 @@ pub struct RestoreArguments {
     /// When to replace files that are there already
     #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
+    /// Rewrite files that are there where they differ, instead of putting others in their place
+    #[arg(long)]
+    in_place: bool,
     /// Delete what is not in the snapshot, in directories that it has whole
     #[arg(long)]
     delete: bool,
@@ -124,6 +127,7 @@ impl RestoreArguments {
                 OverwriteWhen::IfNewer => Overwrite::IfNewer,
                 OverwriteWhen::Never => Overwrite::Never,
             },
+            in_place: self.in_place,
             delete: match (self.delete, self.delete_unknown) {
                 (_, true) => Delete::Unknown,
                 (true, false) => Delete::Known,
@@ -196,6 +200,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "bytes": report.bytes,
         "files_unchanged": report.files_unchanged,
         "files_skipped": report.files_skipped,
+        "files_in_place": report.files_in_place,
+        "links_copied": report.links_copied,
         "bytes_written": report.bytes_written,
         "deleted": report.surplus.deleted,
         "kept": report.surplus.kept,
@@ -251,6 +257,14 @@ fn describe(
             "{} {right}, {} left alone, {deleted} {verb}",
             report.files_unchanged, report.files_skipped
         ))?;
+    }
+    if report.files_in_place > 0 && !options.in_place {
+        let files = counted(report.files_in_place, "file");
+        output.note(&format!("rewrote {files} in place: no other could be made beside it"))?;
+    }
+    if report.links_copied > 0 {
+        let links = counted(report.links_copied, "hard link");
+        output.note(&format!("copied {links} that the target cannot make"))?;
     }
     output.note(&format!(
         "wrote {}, read {} from {} in {}",
