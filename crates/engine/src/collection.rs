@@ -3,6 +3,8 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`inventory`] | all containers, and a scan over their metadata sections |
+//! | [`unreadable`] | containers whose section opens nowhere |
+//! | [`losses`] | which chunks can no longer be made, and which instances need no bases |
 //! | [`mark`] | which chunks are live, by one of five algorithms; how live containers are |
 //! | [`analysis`] | perfect hashes over the index and over the nodes |
 //! | [`enumeration`] | from snapshots to the chunks they need: depth first, or level by level |
@@ -49,6 +51,7 @@ pub mod gathered;
 pub mod inventory;
 pub mod level_queue;
 pub mod live_set;
+pub mod losses;
 pub mod mark;
 pub mod needed;
 pub mod only_hidden;
@@ -60,6 +63,7 @@ pub mod reversal;
 pub mod settle;
 pub mod spill;
 pub mod spilled_live;
+pub mod unreadable;
 
 use crate::job::Job;
 use crate::repository::Repository;
