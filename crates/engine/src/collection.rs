@@ -3,7 +3,6 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`inventory`] | all containers, and a scan over their metadata sections |
-//! | [`unreadable`] | containers whose section opens nowhere |
 //! | [`losses`] | which chunks can no longer be made, and which instances need no bases |
 //! | [`mark`] | which chunks are live, by one of five algorithms; how live containers are |
 //! | [`analysis`] | perfect hashes over the index and over the nodes |
@@ -63,7 +62,6 @@ pub mod reversal;
 pub mod settle;
 pub mod spill;
 pub mod spilled_live;
-pub mod unreadable;
 
 use crate::job::Job;
 use crate::repository::Repository;

@@ -28,9 +28,9 @@ use crate::common_index::CommonIndex;
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
 use generations::KeyStatus;
-use onefold_chunking::{Chunker, ChunkerParameters};
+use onefold_chunking::Chunker;
 use onefold_crypto::{
-    Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
+    Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
 };
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{ChunkerSettings, Configuration};
@@ -502,8 +502,9 @@ pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bo
 /// Refuses a store that says it is not encrypted if anything says that it is.
 fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<'_>) -> Result<()> {
     let mut has_keys = false;
-    store.list_names(layout::KEYS, &mut |_| {
-        has_keys = true;
+    store.list_names(layout::KEYS, &mut |name| {
+        let of = layout::last_component(name).split('.').next().unwrap_or_default();
+        has_keys |= of.parse::<KeyId>().is_ok();
         Ok(())
     })?;
     let because = match expectation {

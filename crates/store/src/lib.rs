@@ -33,7 +33,7 @@
 //! while a caller's closure runs, so `each` may call the store again.
 
 use onefold_types::limits::CONTAINER_TARGET_MAX_BYTES;
-use onefold_types::{Result, StoreId};
+use onefold_types::{ErrorKind, Result, StoreId};
 use std::time::Duration;
 
 pub mod arbiter;

@@ -6,7 +6,7 @@ use crate::opening::OpenedStore;
 use crate::reserve;
 use crate::size::human;
 use onefold_engine::Repository;
-use onefold_store::{LocalStore, Store};
+use onefold_store::{Blobs, LocalStore};
 use onefold_types::{Error, ErrorKind, Result};
 use std::sync::{Arc, PoisonError};
 

@@ -69,7 +69,7 @@ impl Inventory {
     pub fn take(repository: &Repository, covered: &[ContainerId]) -> Result<Self> {
         let mut containers = Vec::new();
         repository.store().list(layout::CONTAINERS, &mut |listed| {
-            if let Ok(id) = layout::last_component(listed.key.as_str()).parse::<ContainerId>() {
+            if let Some(id) = layout::container_of(listed.key.as_str()) {
                 let indexed = covered.binary_search(&id).is_ok();
                 let stored_bytes = listed.size_bytes;
                 let (sound, readable, eligible) = (true, true, true);

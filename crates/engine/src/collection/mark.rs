@@ -26,7 +26,7 @@ use super::losses::Losses;
 use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
 use super::partitioned::Partitioned;
 use super::spill::Scratch;
-use super::unreadable::WAY_OUT;
+use crate::container::unreadable::WAY_OUT;
 use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;

@@ -8,7 +8,7 @@ use onefold_types::{ContainerId, Result};
 pub fn container_names(repository: &Repository) -> Result<Vec<ContainerId>> {
     let mut ids = Vec::new();
     repository.store().list_names(layout::CONTAINERS, &mut |name| {
-        ids.extend(layout::last_component(name).parse::<ContainerId>());
+        ids.extend(layout::container_of(name));
         Ok(())
     })?;
     ids.sort_unstable();

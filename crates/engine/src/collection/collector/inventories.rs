@@ -8,8 +8,8 @@
 use super::rounds::Rounds;
 use super::Collector;
 use crate::collection::inventory::Inventory;
-use crate::collection::unreadable::{self, WAY_OUT};
 use crate::container::list;
+use crate::container::unreadable::{self, WAY_OUT};
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::session::quarantine;

@@ -2,14 +2,14 @@
 //!
 //! What such a container holds cannot be told, so a collection passes it over: it holds nothing for
 //! anybody, and is never condemned. What only such containers are known to hold counts as lost, as
-//! if they were missing ([`super::losses`]).
+//! if they were missing.
 //!
 //! # Invariants
 //! - All packs are tried, whatever they and the containers are called.
 //! - That a section opens nowhere is said only of what reads and is not what was written. What the
 //!   device does not give may be sound.
 
-use crate::container::{list, reader};
+use super::{list, reader};
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::metadata_pack;
