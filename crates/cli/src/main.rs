@@ -28,6 +28,7 @@ mod files;
 mod hidden;
 mod known_stores;
 mod machine_notes;
+mod making;
 mod opening;
 mod options;
 mod output;

@@ -222,6 +222,9 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         false => Access::Write,
     };
     let repository = context.open_near(access)?;
+    if access == Access::Write {
+        context.leave_what_reserve_lacks(&repository)?;
+    }
     let options = arguments.options(context, &repository)?;
     let running = context.start_job("saving")?;
     let interrupt: &Interrupt = &running.job.interrupt;
