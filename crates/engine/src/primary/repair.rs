@@ -117,13 +117,13 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>, (share, job): (&Share, &Job
     let file = user_file::open(met.directory, name, OFlags::RDWR, &job.interrupt)
         .map_err(|errno| Error::io("opening it", errno.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
-    let modified = attributes::entry_of(Vec::new(), &stat).modified;
+    let state = attributes::entry_of(Vec::new(), &stat);
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
     if changed_below::keep(&stub, &|| Ok(true))? {
         changed_below::tell_written(share, met.path, job)?;
     }
-    let modified = stub.begin_bringing_back(modified)?;
+    let modified = stub.begin_bringing_back(state.modified, state.changed)?;
     let privileges = Privileges::of(&file)?;
     stub.recall(0..u64::MAX, &|| Ok(true))?;
     privileges.put_back(&file)?;
