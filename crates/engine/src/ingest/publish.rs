@@ -14,7 +14,7 @@ use super::source_tree::{self, ArrangedSource, SourceTree};
 use super::storing::{Announced, Ready, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::stubs::StubData;
-use super::top::{nest, place};
+use super::top::{Root, nest, place};
 use super::versions::Versions;
 use super::walk::Keeping;
 use super::{BackupOptions, BackupReport, DeltaReport, ParentChoice, Selection, Source};
@@ -30,7 +30,7 @@ use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::{Commit, Snapshot, SnapshotList, evidence};
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{Entry, Listing, Reference};
+use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::retention::is_dated_before;
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
@@ -124,14 +124,14 @@ struct Prepared {
 
 /// A finished tree.
 struct Tree {
-    root: Reference,
+    root: Root,
     summary: Summary,
     left_out: LeftOut,
     placement: RecordedPlacement,
 }
 
 /// What building a tree came to.
-type Built = (Reference, Summary, LeftOut);
+type Built = (Root, Summary, LeftOut);
 
 /// Roots of the directory's own manifests that are live now that the epoch is known (W3). None is
 /// forgotten meanwhile: that takes the share's lock.
@@ -190,7 +190,7 @@ impl Backup<'_> {
                     stubs: &stubs,
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
-                let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
+                let root = place(&tree, &mut outcomes.done, &mut writers[0])?.root;
                 Ok((root, outcomes.summary, outcomes.left_out))
             });
             if ready.session.was_fenced(&built) {
@@ -246,7 +246,7 @@ impl Backup<'_> {
             ready = self.begin(&names, None)?;
             let reader = TreeReader::open(self.repository)?;
             tree.placement = RecordedPlacement::default();
-            if !tree_present(&ready.session.store, &reader, tree.root)? {
+            if !tree_present(&ready.session.store, &reader, tree.root.reference)? {
                 ready.session.abandon();
                 return Err(stream_lost());
             }
@@ -465,7 +465,7 @@ impl Backup<'_> {
         report.summary.containers = tree.placement.containers;
         report.summary.container_reads = tree.placement.container_reads;
         report.summary.bytes_stored = totals.bytes_stored;
-        let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root);
+        let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root.reference);
         if self.options.skip_if_unchanged && unchanged {
             session.abandon();
             return Ok(Some(report));
@@ -502,14 +502,14 @@ impl Backup<'_> {
                 Some(_) => SnapshotKind::Manifest,
                 None => SnapshotKind::Backup,
             },
-            root: tree.root,
+            root: tree.root.reference,
             started_ns: options.time_ns.unwrap_or(self.started_ns),
             finished_ns: self.repository.environment().clock.now_ns(),
             host: options.host.clone(),
             user: options.user.clone(),
             paths: names.to_vec(),
             base: None,
-            listing: Listing::Partial,
+            listing: tree.root.listing,
             tags: options.tags.clone(),
             description: options.description.clone(),
             hold: options.hold,

@@ -89,7 +89,10 @@ pub enum Item {
     /// A link, device, pipe or socket.
     Other(Entry),
     /// The directory entered last is complete.
-    Leave,
+    Leave {
+        /// The names that it had, left out or not; `None` if it was not listed.
+        listed: Option<u64>,
+    },
     /// The source with this number is complete: what follows belongs to the next.
     SourceDone(usize),
     /// The walk cannot go on.
@@ -236,7 +239,7 @@ impl<'a> Walk<'a> {
         if depth >= limits::DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
-        let names = match self.names(handle) {
+        let (names, listed) = match self.names(handle) {
             Ok(names) => names,
             Err(error) => return self.problem(tree_path, error),
         };
@@ -258,11 +261,12 @@ impl<'a> Walk<'a> {
                 other => other?,
             }
         }
-        self.send(Item::Leave)
+        self.send(Item::Leave { listed: Some(listed) })
     }
 
-    /// The names in a directory, sorted; those of a marked cache are left out but for the mark.
-    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<Vec<Name>> {
+    /// The names in a directory, sorted; those of a marked cache are left out but for the mark. And
+    /// how many it has.
+    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<(Vec<Name>, u64)> {
         let mut names = Vec::new();
         for entry in Dir::read_from(handle).map_err(listing)? {
             let entry = entry.map_err(listing)?;
@@ -274,6 +278,7 @@ impl<'a> Walk<'a> {
         names.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
         // A directory that is changed while it is read may give a name twice.
         names.dedup_by(|a, b| a.bytes == b.bytes);
+        let listed = names.len() as u64;
         let selection = self.context.selection;
         if let Some((identity, only)) = selection.only
             && rustix::fs::fstat(handle).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == identity)
@@ -293,7 +298,7 @@ impl<'a> Walk<'a> {
             names.retain(|name| name.bytes == CACHE_TAG.as_bytes());
             self.left_out.caches += 1;
         }
-        Ok(names)
+        Ok((names, listed))
     }
 
     fn child(
@@ -381,7 +386,7 @@ impl<'a> Walk<'a> {
             // The mount point itself is kept, empty.
             self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
-            return self.send(Item::Leave);
+            return self.send(Item::Leave { listed: None });
         }
         let mut handle = Arc::new(open_directory(&**directory, name, true)?);
         let parent = self.parent_directory(known.as_ref());

@@ -9,10 +9,8 @@ use super::identity::Claims;
 use super::item::{self, Decision};
 use super::leaving::Leaving;
 use super::links::Links;
-use super::metadata::{Attributes, OwnerMap, Present};
 use super::metadata::{Attributes, OwnerMap};
 use super::output::OutputFile;
-use super::output::{OutputFile, Shared};
 use super::shared::Shared;
 use super::surplus::{Listed, Surplus, SurplusReport};
 use super::target::{Directory, is_type};
@@ -21,6 +19,7 @@ use super::{Delete, Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
 use crate::placement::Guide;
 use crate::repository::Repository;
+use crate::tree::directory_cursor::names_rise;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Listing, Node, Reference, Totals};
 use onefold_types::error::Context;
@@ -73,6 +72,7 @@ struct Level {
     set_attributes: bool,
     entries: std::vec::IntoIter<Entry>,
     parts: std::vec::IntoIter<DirectoryPart>,
+    last_name: Vec<u8>,
     path_length: usize,
     /// The place in the snapshot behind its chunks.
     place_end: u64,
@@ -211,6 +211,7 @@ impl Restorer<'_> {
             set_attributes: created && is_saved,
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
+            last_name: Vec::new(),
             path_length: 0,
             place_end: u64::MAX,
             included: self.options.include.is_empty() || !is_directory,
@@ -278,11 +279,14 @@ impl Restorer<'_> {
             return;
         };
         let error = match node {
-            Ok(Node::DirectoryLeaf(leaf)) => {
-                self.owners.learn(&leaf.users, &leaf.groups);
-                level.entries = leaf.entries.into_iter();
-                return;
-            }
+            Ok(Node::DirectoryLeaf(leaf)) => match names_rise(&leaf, &mut level.last_name) {
+                Ok(()) => {
+                    self.owners.learn(&leaf.users, &leaf.groups);
+                    level.entries = leaf.entries.into_iter();
+                    return;
+                }
+                Err(error) => error,
+            },
             Ok(Node::DirectoryMap(map)) if is_top => {
                 level.parts = map.parts.into_iter();
                 return;
@@ -369,6 +373,7 @@ impl Restorer<'_> {
             set_attributes: false,
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
+            last_name: Vec::new(),
             path_length,
             place_end,
             included,

@@ -95,12 +95,7 @@ impl DirectoryCursor {
     }
 
     fn take(&mut self, mut leaf: DirectoryLeaf) -> Result<()> {
-        if let (Some(first), Some(last)) = (leaf.entries.first(), leaf.entries.last()) {
-            if first.name <= self.last_name {
-                return Err(Error::damaged("the leaves of a directory are not in order"));
-            }
-            self.last_name.clone_from(&last.name);
-        }
+        names_rise(&leaf, &mut self.last_name)?;
         self.owners.add(&mut leaf);
         self.entries = leaf.entries.into_iter();
         Ok(())
@@ -145,6 +140,18 @@ impl DirectoryCursor {
     pub fn skip_leaf(&mut self) {
         self.leaves.next();
     }
+}
+
+/// Refuses a leaf whose names do not follow those of the leaves before it: a name that a directory
+/// has twice would be restored twice.
+pub(crate) fn names_rise(leaf: &DirectoryLeaf, last_name: &mut Vec<u8>) -> Result<()> {
+    if let (Some(first), Some(last)) = (leaf.entries.first(), leaf.entries.last()) {
+        if first.name <= *last_name {
+            return Err(Error::damaged("the leaves of a directory are not in order"));
+        }
+        last_name.clone_from(&last.name);
+    }
+    Ok(())
 }
 
 fn not_a_directory(reference: Reference) -> Error {

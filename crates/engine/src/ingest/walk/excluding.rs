@@ -8,7 +8,7 @@ use super::{Item, Walk};
 use crate::ingest::mount_points::{Mount, MountPoints};
 use crate::ingest::source_tree::ArrangedSource;
 use crate::tree::path;
-use onefold_format::node::{Entry, EntryKind, Listing, Totals};
+use onefold_format::node::{Entry, EntryKind, Totals};
 use onefold_types::Result;
 use rustix::fs::{AtFlags, FileType};
 use std::ffi::OsStr;
@@ -116,9 +116,9 @@ impl Walk<'_> {
             ..Entry::default()
         };
         let before = known.unwrap_or_else(unknown);
-        let (content, totals, listing) = (None, Totals::default(), Listing::Partial);
-        self.send(Item::Enter(Entry { content, totals, listing, ..before }))?;
-        self.send(Item::Leave)
+        let (content, totals) = (None, Totals::default());
+        self.send(Item::Enter(Entry { content, totals, ..before }))?;
+        self.send(Item::Leave { listed: None })
     }
 }
 
