@@ -5,6 +5,7 @@
 
 pub use crate::access::{Access, OtherStore};
 mod near;
+mod room;
 
 use crate::config_file::{self, Profile};
 use crate::descendants;
@@ -15,7 +16,6 @@ use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
 use crate::progress::{self, Display};
-use crate::reserve;
 use crate::signals;
 use crate::size::counted;
 use onefold_database::Database;
@@ -95,6 +95,8 @@ pub struct Context {
     uncopied: Mutex<Vec<Arc<Uncopied>>>,
     /// What was asked beside them.
     databases: Mutex<Vec<Arc<Database>>>,
+    /// The last store in a directory that was opened for writing.
+    written: Mutex<Option<Arc<LocalStore>>>,
 }
 
 /// A job under way: its handles, and the display that ends with it.
@@ -106,6 +108,12 @@ pub struct RunningJob {
 }
 
 impl RunningJob {
+    /// How many items there was something to be told of, beside problems.
+    #[must_use]
+    pub fn warnings(&self) -> u64 {
+        self.listener.warnings()
+    }
+
     /// Takes the progress display away, so that results can be printed; the number of problems.
     pub fn finish(mut self) -> u64 {
         drop(self.display.take());
@@ -153,6 +161,7 @@ impl Context {
             may_sleep: Arc::default(),
             uncopied: Mutex::default(),
             databases: Mutex::default(),
+            written: Mutex::default(),
             output,
             profile,
             options,
@@ -172,7 +181,7 @@ impl Context {
                      a profile",
                 )
             })?;
-        if path.as_os_str().is_empty() {
+        if path.as_os_str().as_encoded_bytes().trim_ascii().is_empty() {
             return Err(Error::invalid("the name of the store is empty"));
         }
         Location::parse(&path)
@@ -246,6 +255,7 @@ impl Context {
         )?;
         if access == Access::Write {
             opened.prepare(repository.configuration().container_size_bytes);
+            self.note_written(&opened);
         }
         Ok((self.with_what_is_common(repository, &opened), opened))
     }
@@ -299,10 +309,12 @@ impl Context {
                 memory,
             )
             .context(named)?;
-        match role {
-            OtherStore::CopyTo => other_opened.prepare(second.configuration().container_size_bytes),
-            OtherStore::HealFrom => own_opened.prepare(own.configuration().container_size_bytes),
-        }
+        let (written, of) = match role {
+            OtherStore::CopyTo => (&other_opened, &second),
+            OtherStore::HealFrom => (&own_opened, &own),
+        };
+        written.prepare(of.configuration().container_size_bytes);
+        self.note_written(written);
         let own = self.with_what_is_common(own, &own_opened);
         Ok((own, self.with_what_is_common(second, &other_opened)))
     }
@@ -407,67 +419,6 @@ impl Context {
             ));
         }
         Ok((repository, password))
-    }
-
-    /// Runs `work`; while the device is full, gives back a piece of the room set aside for that day
-    /// and runs it again. For small things that must work at zero bytes free (R28).
-    pub fn with_reserve(
-        &self,
-        repository: &Repository,
-        work: impl Fn() -> Result<()>,
-    ) -> Result<()> {
-        loop {
-            match work() {
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    if !self.give_up_reserve(repository, reserve::User::Forgetting)? {
-                        return Err(error);
-                    }
-                }
-                other => return other,
-            }
-        }
-    }
-
-    /// The same for many small things, one by one where inodes are short: a collection needs some,
-    /// and must be able to begin after any of them. `check` refuses them all before one is done;
-    /// where they are done at once, `work` does that itself.
-    pub fn in_pieces<T>(
-        &self,
-        repository: &Repository,
-        all: &[T],
-        check: impl FnOnce() -> Result<()>,
-        work: impl Fn(&[T]) -> Result<()>,
-    ) -> Result<()> {
-        let is_short_for = |snapshots: u64| match self.store_directory()? {
-            Some(path) => reserve::is_short_of_names(&LocalStore::open(path)?, snapshots),
-            None => Ok(false),
-        };
-        let is_short = is_short_for(all.len() as u64)?;
-        if is_short {
-            check()?;
-        }
-        for piece in all.chunks(if is_short { 1 } else { all.len().max(1) }) {
-            if is_short
-                && is_short_for(0)?
-                && !self.give_up_reserve(repository, reserve::User::Forgetting)?
-            {
-                return Err(Error::new(
-                    ErrorKind::NoSpace,
-                    "too few inodes are left on the store's device: run 'onefold gc', which frees \
-                     some, then the same again",
-                ));
-            }
-            self.with_reserve(repository, || work(piece))?;
-        }
-        Ok(())
-    }
-
-    /// Gives a piece of the room set aside back to the device; `false` if there is no more.
-    pub fn give_up_reserve(&self, repository: &Repository, user: reserve::User) -> Result<bool> {
-        match self.store_directory()? {
-            Some(path) => reserve::give_up(&LocalStore::open(path)?, repository, user),
-            None => Ok(false),
-        }
     }
 
     /// Whether the store was or would be opened for reading only.

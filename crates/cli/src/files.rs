@@ -40,11 +40,11 @@ fn read_limited(from: &mut dyn Read, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The lines of a text file.
-pub fn read_lines(path: &Path) -> Result<Vec<String>> {
-    let text = String::from_utf8(read_or_stdin(path)?)
-        .map_err(|_| Error::invalid(format!("'{}' is not valid UTF-8", path.display())))?;
-    Ok(text.lines().map(str::to_owned).collect())
+/// The lines of a file, which may be any bytes.
+pub fn read_lines(path: &Path) -> Result<Vec<Vec<u8>>> {
+    let bytes = read_or_stdin(path)?;
+    let lines = bytes.split(|byte| *byte == b'\n');
+    Ok(lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()).collect())
 }
 
 /// The paths in a list, ended by `separator` each; empty ones are passed over.

@@ -17,6 +17,7 @@
 
 mod access;
 mod bounds;
+mod clocks;
 mod commands;
 mod config_file;
 mod context;
@@ -27,6 +28,7 @@ mod files;
 mod hidden;
 mod known_stores;
 mod machine_notes;
+mod making;
 mod opening;
 mod options;
 mod output;

@@ -48,6 +48,9 @@ pub struct Output {
     refusal: OnceLock<String>,
 }
 
+/// Warnings of a job that have lines of their own; all are counted.
+const WARNINGS_SHOWN: u64 = 100;
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -288,13 +291,20 @@ impl Write for RawStdout<'_> {
 pub struct Listener {
     output: Arc<Output>,
     problems: AtomicU64,
+    warnings: AtomicU64,
 }
 
 impl Listener {
     /// Tells `output` what it hears.
     #[must_use]
     pub fn new(output: Arc<Output>) -> Self {
-        Self { output, problems: AtomicU64::new(0) }
+        Self { output, problems: AtomicU64::new(0), warnings: AtomicU64::new(0) }
+    }
+
+    /// Warnings heard of so far.
+    #[must_use]
+    pub fn warnings(&self) -> u64 {
+        self.warnings.load(Ordering::Relaxed)
     }
 
     /// Problems heard of so far.
@@ -308,6 +318,12 @@ impl Observer for Listener {
     fn problem(&self, item: &str, error: &Error) {
         self.problems.fetch_add(1, Ordering::Relaxed);
         self.output.problem(item, error);
+    }
+
+    fn warning(&self, item: &str, what: &'static str) {
+        if self.warnings.fetch_add(1, Ordering::Relaxed) < WARNINGS_SHOWN {
+            self.output.warning(&format!("{item}: {what}"));
+        }
     }
 
     fn item(&self, item: &str, what: &'static str) {

@@ -1,5 +1,6 @@
 //! From what the user wrote to snapshots and paths in them.
 
+use crate::clocks;
 use crate::output::Output;
 use onefold_engine::Repository;
 use onefold_engine::placement::PlacedItem;
@@ -84,6 +85,7 @@ pub fn candidate(snapshot: &Snapshot) -> Candidate {
         paths: record.paths.clone(),
         tags: record.tags.clone(),
         hold: record.hold,
+        sequence: snapshot.sequence,
     }
 }
 
@@ -91,16 +93,24 @@ pub fn candidate(snapshot: &Snapshot) -> Candidate {
 pub struct Snapshots {
     /// The list.
     pub list: SnapshotList,
+    output: Arc<Output>,
+    now_ns: i64,
 }
 
 impl Snapshots {
     /// Lists the snapshots; what does not add up becomes warnings.
-    pub fn load(repository: &Repository, output: &Output) -> Result<Self> {
+    pub fn load(repository: &Repository, output: &Arc<Output>) -> Result<Self> {
         let list = SnapshotList::load(repository).context(|| "listing snapshots")?;
         for problem in &list.problems {
             output.warning(problem);
         }
-        Ok(Self { list })
+        let now_ns = repository.environment().clock.now_ns();
+        Ok(Self { list, output: Arc::clone(output), now_ns })
+    }
+
+    /// Warns of snapshots of which a clock was wrong, as far as their dates show.
+    pub fn warn_of_clocks(&self, filter: &SnapshotFilter) {
+        clocks::warn(&self.output, &self.selected(filter), self.now_ns);
     }
 
     /// The snapshots that are not hidden and pass the filter, oldest first.
@@ -117,7 +127,12 @@ impl Snapshots {
     ) -> Result<&Snapshot> {
         let visible: Vec<Candidate> = self.list.visible().map(candidate).collect();
         match selection::resolve(reference, &visible, filter) {
-            Ok(id) => self.get(id),
+            Ok(id) => {
+                if matches!(reference, SnapshotReference::Latest { .. }) {
+                    clocks::warn_of_latest(&self.output, &self.selected(filter), self.now_ns);
+                }
+                self.get(id)
+            }
             Err(error) => match self.manifest(reference) {
                 Some(manifest) => Ok(manifest),
                 None => Err(self.explain_hidden(reference).unwrap_or(error)),

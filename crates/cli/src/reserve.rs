@@ -6,10 +6,12 @@
 //!
 //! Rules:
 //!
-//! - It is filled after a store has been opened, when its key has shown that it is the right one,
-//!   and only where twice as much is free as is missing.
+//! - It is filled after a store has been opened, when its key has shown that it is the right one:
+//!   as far as three quarters of what is free go.
+//! - What adds to a store leaves free what its reserve lacks.
 //! - Forgetting takes little pieces of it, one after the other as it needs them, and never more
-//!   than half in all: what is forgotten must still be collected.
+//!   than half in all: what is forgotten must still be collected. Where there is no such half, it
+//!   leaves as much of the device: a plan, an epoch, a sweep and a checkpoint.
 //! - A collection takes all of it, in steps, each when it cannot go on without.
 //!
 //! Where a device has room and no inodes, metadata packs are given up instead: they are copies.
@@ -38,8 +40,8 @@ const NAMES_MIN: u64 = 12;
 const NAMES_PER_SNAPSHOT: u64 = 4;
 /// Metadata packs that forgetting leaves to the collection after it.
 const PACKS_FOR_COLLECTING: usize = 16;
-/// So much more must be free than is missing.
-const FREE_FACTOR: u64 = 2;
+/// A smaller piece than this is not worth setting aside by itself.
+const FILLED_MIN_BYTES: u64 = 64 * limits::KIB as u64;
 
 /// Who asks for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,15 +73,37 @@ fn next_bytes(user: User, present_bytes: u64, whole_bytes: u64) -> Option<u64> {
     }
 }
 
-/// Sets room aside again if there is enough.
-pub fn fill(store: &LocalStore, container_bytes: usize) -> Result<()> {
-    let whole = whole_bytes(store.device_bytes()?, container_bytes as u64);
-    let missing = whole.saturating_sub(store.reserve_bytes()?);
-    let free = store.free_bytes()?.unwrap_or(u64::MAX);
-    match missing > 0 && free >= missing.saturating_mul(FREE_FACTOR) {
-        true => store.ensure_reserve(whole),
-        false => Ok(()),
+/// How much more is set aside where so much is missing and so much free.
+fn filled_bytes(missing_bytes: u64, free_bytes: u64) -> u64 {
+    let most = free_bytes / 4 * 3;
+    match missing_bytes <= most {
+        true => missing_bytes,
+        false if most < FILLED_MIN_BYTES => 0,
+        false => most - most % FILLED_MIN_BYTES,
     }
+}
+
+/// Sets room aside again, as far as there is some.
+pub fn fill(store: &LocalStore, container_bytes: usize) -> Result<()> {
+    let missing = lacking_bytes(store, container_bytes)?;
+    let more = filled_bytes(missing, store.free_bytes()?.unwrap_or(u64::MAX));
+    match more {
+        0 => Ok(()),
+        more => store.ensure_reserve(store.reserve_bytes()? + more),
+    }
+}
+
+/// How much less is set aside than there should be.
+pub fn lacking_bytes(store: &LocalStore, container_bytes: usize) -> Result<u64> {
+    let whole = whole_bytes(store.device_bytes()?, container_bytes as u64);
+    Ok(whole.saturating_sub(store.reserve_bytes()?))
+}
+
+/// What forgetting leaves free of the device beside what is set aside: together they are enough for
+/// the decisions of a collection.
+pub fn left_by_forgetting(store: &LocalStore, container_bytes: usize) -> Result<u64> {
+    let whole = whole_bytes(store.device_bytes()?, container_bytes as u64);
+    Ok(DECISIONS_BYTES.min(whole / 2).saturating_sub(store.reserve_bytes()?))
 }
 
 /// Whether fewer inodes are left than forgetting so many snapshots takes, and a collection then.
@@ -129,6 +153,17 @@ mod tests {
         assert_eq!(whole_bytes(16 * MIB, 4 * MIB), MIB);
         assert_eq!(whole_bytes(MIB, 4 * MIB), DECISIONS_BYTES);
         assert_eq!(whole_bytes(1 << 40, MIB / 16), MIB / 8 + DECISIONS_BYTES);
+    }
+
+    #[test]
+    fn r113_the_reserve_is_put_back_as_far_as_there_is_room() {
+        assert_eq!(filled_bytes(MIB, 2 * MIB), MIB);
+        assert_eq!(filled_bytes(MIB, MIB), 768 * 1024);
+        assert_eq!(filled_bytes(MIB, MIB / 2), 384 * 1024);
+        assert_eq!(filled_bytes(MIB, FILLED_MIN_BYTES), 0);
+        assert_eq!(filled_bytes(1, 2), 0);
+        assert_eq!(filled_bytes(1, FILLED_MIN_BYTES), 1);
+        assert_eq!(filled_bytes(0, MIB), 0);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crate::output::Output;
 use onefold_engine::patterns::Patterns;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -100,35 +102,42 @@ pub fn is_store_among(sources: &[PathBuf], store: &Path) -> Result<bool> {
     Ok(contains)
 }
 
+/// Patterns as they were given: any bytes.
+#[must_use]
+pub fn as_given(patterns: &[OsString]) -> Vec<Vec<u8>> {
+    patterns.iter().map(|pattern| pattern.as_bytes().to_vec()).collect()
+}
+
 /// The patterns, with `~/` at the beginning of one standing for the home directory: no shell
 /// expands it in a profile, in a file, or between quotes.
-pub fn with_home(patterns: Vec<String>) -> Result<Vec<String>> {
+pub fn with_home(patterns: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
     patterns
         .into_iter()
         .map(|pattern| {
-            let (sign, rest) = match pattern.strip_prefix('!') {
-                Some(rest) => ("!", rest),
-                None => ("", pattern.as_str()),
+            let (sign, rest) = match pattern.strip_prefix(b"!") {
+                Some(rest) => (&b"!"[..], rest),
+                None => (&b""[..], pattern.as_slice()),
             };
-            match rest.strip_prefix("~/") {
-                Some(below) => Ok(format!("{sign}{}/{below}", home_as_pattern()?)),
+            match rest.strip_prefix(b"~/") {
+                Some(below) => Ok([sign, &home_as_pattern()?, b"/", below].concat()),
                 None => Ok(pattern),
             }
         })
         .collect()
 }
 
-fn home_as_pattern() -> Result<String> {
-    let home = std::env::var("HOME").ok().filter(|home| !home.is_empty());
-    let home = home.ok_or_else(|| {
-        Error::invalid("a pattern begins with '~/', but HOME is not set or no valid UTF-8")
-    })?;
-    let mut pattern = String::with_capacity(home.len());
-    for letter in home.trim_end_matches('/').chars() {
-        if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | '\\' | ' ') {
-            pattern.push('\\');
+fn home_as_pattern() -> Result<Vec<u8>> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let home = home
+        .ok_or_else(|| Error::invalid("a pattern begins with '~/', but HOME is not set"))?
+        .into_encoded_bytes();
+    let end = home.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let mut pattern = Vec::with_capacity(home.len());
+    for byte in home.into_iter().take(end) {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'{' | b'}' | b'!' | b'#' | b'\\' | b' ') {
+            pattern.push(b'\\');
         }
-        pattern.push(letter);
+        pattern.push(byte);
     }
     Ok(pattern)
 }

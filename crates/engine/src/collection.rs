@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`inventory`] | all containers, and a scan over their metadata sections |
+//! | [`losses`] | which chunks can no longer be made, and which instances need no bases |
 //! | [`mark`] | which chunks are live, by one of five algorithms; how live containers are |
 //! | [`analysis`] | perfect hashes over the index and over the nodes |
 //! | [`enumeration`] | from snapshots to the chunks they need: depth first, or level by level |
@@ -49,6 +50,7 @@ pub mod gathered;
 pub mod inventory;
 pub mod level_queue;
 pub mod live_set;
+pub mod losses;
 pub mod mark;
 pub mod needed;
 pub mod only_hidden;

@@ -12,6 +12,7 @@
 //! | [`reader`] | metadata sections and frames of stored containers |
 //! | [`seen`] | containers that a session has seen to exist |
 //! | [`similar`] | which chunks of a frame are stored as deltas |
+//! | [`unreadable`] | containers whose section opens nowhere |
 //! | [`verify`] | chunks out of a plain frame, verified by name |
 //! | [`whole`] | all of a stored container, in pieces |
 
@@ -25,6 +26,7 @@ pub mod open;
 pub mod reader;
 pub mod seen;
 pub mod similar;
+pub mod unreadable;
 pub mod verify;
 pub mod whole;
 

@@ -8,6 +8,7 @@
 //! | `cutting` | boundaries kept, or made anew |
 //! | `assemble` | the tree in the second store |
 //! | `transfer` | one session of the second store |
+//! | `whole` | whether copies that are there already are whole |
 //!
 //! # Algorithm
 //! Snapshots are copied one by one, the oldest first, each in a session of its own. The tree is
@@ -21,7 +22,7 @@
 //! - Nothing is written into the first store.
 //! - A chunk was compared with its name in the first store before it gets one in the second.
 //! - A snapshot of which something cannot be read is not saved in the second store.
-//! - A copy names its original; what is there is not copied again, and is no copy of a copy.
+//! - A copy names its original; what is there whole is not copied again, and is no copy of a copy.
 //!
 //! # Concurrency
 //! In the second store a copy is a backup: whatever may run beside one may run beside it. In the
@@ -33,6 +34,7 @@ mod known;
 mod steps;
 mod transfer;
 pub(crate) mod walk;
+mod whole;
 
 pub use known::Known;
 
@@ -46,6 +48,7 @@ use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::sync::Arc;
 use transfer::Transfer;
+use whole::Whole;
 
 /// How to copy.
 #[derive(Clone, Debug)]
@@ -76,7 +79,7 @@ pub struct Copied {
 pub enum Fate {
     /// It is in the second store now, under this name.
     Copied(SessionId, Copied),
-    /// It was there already, under this name.
+    /// It was there already, under this name, whole as far as is known.
     Present(SessionId),
     /// So many of its files and directories cannot be read; it was not saved. What was read of it,
     /// and stored in vain, all the same.
@@ -96,8 +99,7 @@ pub fn refuse_same(source: &Repository, target: &Repository) -> Result<()> {
     }
 }
 
-/// Containers of the second store that are known to be damaged or lost: copies that are there
-/// already may be without what lay in them.
+/// Containers of the second store that are known to be damaged or lost.
 pub fn damaged_containers(target: &Repository) -> Result<u64> {
     Ok(quarantine::load_ids(target)?.len() as u64)
 }
@@ -119,6 +121,8 @@ pub fn copy(
     let memory = target.memory().for_streams(1, target.container_target_bytes());
     let _fixed = target.purse().take(memory.fixed_bytes - target.memory().fixed_bytes);
     let target = &Arc::new(target.with_memory(memory));
+    whole::note_cut(target, job)?;
+    let mut whole = Whole::of(target, options, job)?;
     let transfer = Transfer::new((source, target), options, job);
     for id in snapshots {
         if list.get(*id).is_none_or(Snapshot::is_manifest) {
@@ -130,7 +134,11 @@ pub fn copy(
     for snapshot in list.snapshots.iter().filter(|snapshot| snapshots.contains(&snapshot.id)) {
         job.interrupt.check()?;
         let original = known::original_of(source.store_id(), snapshot);
-        let fate = match known.get(&original) {
+        let present = match (known.get(&original), &whole) {
+            (Some(id), Some(whole)) => whole.holds(target, id)?.then_some(id),
+            (known, _) => known,
+        };
+        let fate = match present {
             Some(id) => Fate::Present(id),
             None => {
                 let earlier = known.earlier(&list, source.store_id(), snapshot);
@@ -150,6 +158,10 @@ pub fn copy(
         };
         if let Fate::Copied(id, _) = fate {
             known.insert(original, id);
+            if whole.is_some() {
+                // What was stored may make other copies whole.
+                whole = Whole::of(target, options, job)?;
+            }
         }
         each(snapshot, fate)?;
     }

@@ -11,6 +11,8 @@
 //! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
+//! | [`levels`] | directories above the one that a walk is in |
+//! | [`mount_points`] | where file systems are mounted, known without a look at them |
 //! | [`selecting`] | one partition of a source, and the index of its chunks alone |
 //! | [`stubs`] | files whose data is in the store already |
 //! | [`left_out`] | what the selection left out, counted |
@@ -53,6 +55,8 @@ use std::time::Duration;
 pub mod assemble;
 pub mod attributes;
 pub mod left_out;
+pub mod levels;
+pub mod mount_points;
 pub mod namesakes;
 pub mod publish;
 pub mod read;
@@ -129,7 +133,7 @@ pub struct Selection {
 /// Which snapshot to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ParentChoice {
-    /// The newest of the same host and paths.
+    /// The one of the same host and paths that was saved last.
     #[default]
     Newest,
     /// None: read every file.
@@ -241,6 +245,10 @@ pub struct BackupReport {
     pub parent: Option<SessionId>,
     /// Containers that were there although no session had any record: records were lost before.
     pub strays: u64,
+    /// Its date, in nanoseconds since 1970.
+    pub started_ns: i64,
+    /// A snapshot that was there before, and is dated later all the same, with its date.
+    pub dated_later: Option<(SessionId, i64)>,
     /// What it found and did.
     pub summary: Summary,
     /// What the selection left out.

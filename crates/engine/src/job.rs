@@ -94,6 +94,8 @@ impl Progress {
 pub trait Observer: Send + Sync {
     /// Something went wrong with one item; the job goes on without it.
     fn problem(&self, item: &str, error: &Error);
+    /// Something that should be known of an item, which was done all the same.
+    fn warning(&self, _item: &str, _what: &'static str) {}
     /// Something worth telling in verbose mode: what became of an item.
     fn item(&self, _item: &str, _what: &'static str) {}
 }

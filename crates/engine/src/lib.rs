@@ -18,6 +18,7 @@
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
 //! | [`primary`] | shares: files of a live directory that keep their data in the store |
+//! | [`user_file`] | files of users, opened for reading |
 //! | [`memory`], [`job`], [`environment`] | what all of them share |
 //!
 //! # Durability
@@ -66,6 +67,7 @@ pub mod statistics;
 pub mod stub;
 pub mod synthesis;
 pub mod tree;
+pub mod user_file;
 
 pub use environment::Environment;
 pub use job::{Interrupt, Job, Observer, Progress};

@@ -2,6 +2,7 @@
 //!
 //! A pattern without a slash matches names at any depth; one with a slash is anchored at the root;
 //! a trailing slash matches directories only; `!` takes a match back; `**` spans directories.
+//! Patterns and paths are any bytes.
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -23,9 +24,18 @@ pub struct Patterns {
 /// Patterns of which the last one that matches decides.
 #[derive(Debug)]
 struct Set {
-    compiled: Gitignore,
+    /// Patterns that are text.
+    text: Compiled,
+    /// Patterns that are not, spelled by [`spelled`].
+    bytes: Compiled,
     any_case: bool,
     patterns: Vec<Pattern>,
+}
+
+/// Some of a set's patterns.
+#[derive(Debug)]
+struct Compiled {
+    globs: Gitignore,
     /// The last pattern of each spelling.
     ordinals: HashMap<String, usize>,
 }
@@ -33,9 +43,19 @@ struct Set {
 /// One pattern, and what it has met.
 #[derive(Debug)]
 struct Pattern {
+    /// As people are shown it.
     text: String,
+    spelling: Spelling,
     matched: AtomicU64,
-    alone: OnceLock<Gitignore>,
+    alone: OnceLock<Set>,
+}
+
+/// A pattern as it is compiled.
+#[derive(Clone, Debug)]
+enum Spelling {
+    Text(String),
+    /// Of bytes that are no text.
+    Bytes(String),
 }
 
 impl Default for Patterns {
@@ -46,7 +66,7 @@ impl Default for Patterns {
 
 impl Patterns {
     /// Builds a set from patterns and from patterns whose case does not matter.
-    pub fn build(exact: &[String], any_case: &[String]) -> Result<Self> {
+    pub fn build<P: AsRef<[u8]>>(exact: &[P], any_case: &[P]) -> Result<Self> {
         Ok(Self {
             exact: Arc::new(Set::build(exact, false)?),
             any_case: Arc::new(Set::build(any_case, true)?),
@@ -56,21 +76,13 @@ impl Patterns {
     /// A set that matches nothing.
     #[must_use]
     pub fn none() -> Self {
-        let none = || {
-            Arc::new(Set {
-                compiled: Gitignore::empty(),
-                any_case: false,
-                patterns: Vec::new(),
-                ordinals: HashMap::new(),
-            })
-        };
-        Self { exact: none(), any_case: none() }
+        Self { exact: Arc::new(Set::none()), any_case: Arc::new(Set::none()) }
     }
 
     /// Whether there is no pattern.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.sets().all(|set| set.compiled.is_empty())
+        self.sets().all(|set| set.patterns.is_empty())
     }
 
     /// Whether the path is matched.
@@ -84,6 +96,13 @@ impl Patterns {
     pub fn matches_either(&self, path: &[u8], other: Option<&[u8]>, is_directory: bool) -> bool {
         // Both sets are asked, so that both count.
         self.sets().filter(|set| set.matches(path, other, is_directory)).count() > 0
+    }
+
+    /// Whether what matches an item depends on its being a directory. Nothing is counted.
+    #[must_use]
+    pub fn depend_on_kind(&self, path: &[u8], other: Option<&[u8]>) -> bool {
+        let of = |set: &Set, is_directory| set.verdict(path, other, is_directory);
+        self.sets().any(|set| of(set, true) != of(set, false))
     }
 
     /// The patterns and how many items each has matched; those that take matches back are left out.
@@ -107,38 +126,33 @@ impl Patterns {
 }
 
 impl Set {
-    fn build(patterns: &[String], any_case: bool) -> Result<Self> {
+    fn none() -> Self {
+        let none = || Compiled { globs: Gitignore::empty(), ordinals: HashMap::new() };
+        Self { text: none(), bytes: none(), any_case: false, patterns: Vec::new() }
+    }
+
+    fn build<P: AsRef<[u8]>>(patterns: &[P], any_case: bool) -> Result<Self> {
         // The rules of gitignore files: notes and empty lines are no patterns.
-        let lines = patterns.iter().map(|line| trimmed(line));
-        let lines: Vec<&str> =
-            lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-        for line in &lines {
-            refuse_open_class(line)?;
+        let lines = patterns.iter().map(|line| trimmed(line.as_ref()));
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+        Self::compile(lines.map(Pattern::new).collect(), any_case)
+    }
+
+    fn compile(patterns: Vec<Pattern>, any_case: bool) -> Result<Self> {
+        let (mut text, mut bytes) = (Vec::new(), Vec::new());
+        for (ordinal, pattern) in patterns.iter().enumerate() {
+            match &pattern.spelling {
+                Spelling::Text(spelling) => text.push((ordinal, spelling.as_str())),
+                Spelling::Bytes(spelling) => bytes.push((ordinal, spelling.as_str())),
+            }
         }
-        Ok(Self {
-            compiled: compile(&lines, any_case)?,
-            any_case,
-            ordinals: lines.iter().enumerate().map(|(at, line)| (line.to_string(), at)).collect(),
-            patterns: lines
-                .into_iter()
-                .map(|line| Pattern {
-                    text: line.to_owned(),
-                    matched: AtomicU64::new(0),
-                    alone: OnceLock::new(),
-                })
-                .collect(),
-        })
+        let text = Compiled::build(&text, any_case)?;
+        let bytes = Compiled::build(&bytes, any_case)?;
+        Ok(Self { text, bytes, any_case, patterns })
     }
 
     fn matches(&self, path: &[u8], other: Option<&[u8]>, is_directory: bool) -> bool {
-        let paths = || [Some(path), other].into_iter().flatten();
-        let verdict = |path| {
-            let found = self.compiled.matched(as_path(path), is_directory);
-            let glob = found.inner()?;
-            let ordinal = self.ordinals.get(glob.original()).copied().unwrap_or(0);
-            Some((ordinal, matches!(found, Match::Ignore(_))))
-        };
-        let Some((decides, is_match)) = paths().filter_map(verdict).max() else {
+        let Some((decides, is_match)) = self.verdict(path, other, is_directory) else {
             return false;
         };
         if let Some(pattern) = self.patterns.get(decides) {
@@ -147,34 +161,100 @@ impl Set {
         // An earlier pattern has not been wasted because a later one says the same.
         for pattern in self.patterns.iter().take(decides) {
             if pattern.matched.load(Ordering::Relaxed) == 0
-                && paths().any(|path| pattern.matches_alone(path, is_directory, self.any_case))
+                && pattern.matches_alone(path, other, is_directory, self.any_case)
             {
                 pattern.matched.fetch_add(1, Ordering::Relaxed);
             }
         }
         is_match
     }
-}
 
-impl Pattern {
-    fn matches_alone(&self, path: &[u8], is_directory: bool, any_case: bool) -> bool {
-        let alone = self.alone.get_or_init(|| {
-            // It was compiled with the others before.
-            compile(&[&self.text], any_case).unwrap_or_else(|_| Gitignore::empty())
-        });
-        !alone.matched(as_path(path), is_directory).is_none()
+    /// The pattern that decides on an item that is known by one or two paths, and whether it
+    /// matches or takes a match back.
+    fn verdict(
+        &self,
+        path: &[u8],
+        other: Option<&[u8]>,
+        is_directory: bool,
+    ) -> Option<(usize, bool)> {
+        let on = |path: &[u8]| {
+            let by_text = self.text.verdict(path, is_directory);
+            match self.bytes.globs.is_empty() {
+                true => by_text,
+                false => by_text.max(self.bytes.verdict(spelled(path).as_bytes(), is_directory)),
+            }
+        };
+        on(path).max(other.and_then(on))
     }
 }
 
-fn as_path(path: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(path))
+impl Compiled {
+    /// Patterns with their ordinals in the set.
+    fn build(patterns: &[(usize, &str)], any_case: bool) -> Result<Self> {
+        let wrong =
+            |error: ignore::Error| Error::invalid(format!("this pattern cannot be used: {error}"));
+        let mut builder = GitignoreBuilder::new("/");
+        builder.case_insensitive(any_case).map_err(wrong)?;
+        let mut ordinals = HashMap::new();
+        for (ordinal, pattern) in patterns {
+            refuse_open_class(pattern)?;
+            builder.add_line(None, pattern).map_err(wrong)?;
+            ordinals.insert((*pattern).to_owned(), *ordinal);
+        }
+        Ok(Self { globs: builder.build().map_err(wrong)?, ordinals })
+    }
+
+    fn verdict(&self, path: &[u8], is_directory: bool) -> Option<(usize, bool)> {
+        let found = self.globs.matched(Path::new(OsStr::from_bytes(path)), is_directory);
+        let glob = found.inner()?;
+        let ordinal = self.ordinals.get(glob.original()).copied().unwrap_or(0);
+        Some((ordinal, matches!(found, Match::Ignore(_))))
+    }
+}
+
+impl Pattern {
+    fn new(line: &[u8]) -> Self {
+        let (text, spelling) = match std::str::from_utf8(line) {
+            Ok(text) => (text.to_owned(), Spelling::Text(text.to_owned())),
+            Err(_) => (line.escape_ascii().to_string(), Spelling::Bytes(spelled(line))),
+        };
+        Self { text, spelling, matched: AtomicU64::new(0), alone: OnceLock::new() }
+    }
+
+    fn matches_alone(
+        &self,
+        path: &[u8],
+        other: Option<&[u8]>,
+        is_directory: bool,
+        any_case: bool,
+    ) -> bool {
+        let alone = self.alone.get_or_init(|| {
+            let (text, spelling) = (String::new(), self.spelling.clone());
+            let (matched, alone) = (AtomicU64::new(0), OnceLock::new());
+            let pattern = Self { text, spelling, matched, alone };
+            // It was compiled with the others before.
+            Set::compile(vec![pattern], any_case).unwrap_or_else(|_| Set::none())
+        });
+        alone.verdict(path, other, is_directory).is_some()
+    }
+}
+
+/// Bytes as text, one letter for each: patterns are compiled from text. Those above 127 become letters
+/// that no text has in their place, and none of them is a blank.
+fn spelled(bytes: &[u8]) -> String {
+    let letter = |byte: &u8| match byte.is_ascii() {
+        true => char::from(*byte),
+        false => char::from_u32(0x100 + u32::from(*byte)).unwrap_or(char::REPLACEMENT_CHARACTER),
+    };
+    bytes.iter().map(letter).collect()
 }
 
 /// The pattern without blanks at its end, as the rules want it.
-fn trimmed(line: &str) -> &str {
-    match line.ends_with("\\ ") {
-        true => line,
-        false => line.trim_end(),
+fn trimmed(line: &[u8]) -> &[u8] {
+    match (line.ends_with(b"\\ "), std::str::from_utf8(line)) {
+        (true, _) => line,
+        (false, Ok(text)) => text.trim_end().as_bytes(),
+        (false, Err(_)) => line.trim_ascii_end(),
     }
 }
 
@@ -203,17 +283,6 @@ fn refuse_open_class(pattern: &str) -> Result<()> {
     Ok(())
 }
 
-fn compile(patterns: &[&str], any_case: bool) -> Result<Gitignore> {
-    let wrong =
-        |error: ignore::Error| Error::invalid(format!("this pattern cannot be used: {error}"));
-    let mut builder = GitignoreBuilder::new("/");
-    builder.case_insensitive(any_case).map_err(wrong)?;
-    for pattern in patterns {
-        builder.add_line(None, pattern).map_err(wrong)?;
-    }
-    builder.build().map_err(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,13 +307,50 @@ mod tests {
     }
 
     #[test]
+    fn r101_patterns_are_any_bytes() {
+        let exact: [&[u8]; 4] =
+            [b"lat\xe9in\r", b"/d\xffr/*\xa0", b"\xc3\xa9t\xe9", b"!lat\xe9in.x"];
+        let patterns = Patterns::build(&exact, &[b"B\xe9".as_slice()]).unwrap();
+        for (path, expected) in [
+            (&b"/x/lat\xe9in"[..], true),
+            (b"/x/lat\xc3\xa9in", false),
+            (b"/d\xffr/some \xa0", true),
+            (b"/d\xffr/some", false),
+            (b"/\xc3\xa9t\xe9", true),
+            (b"/b\xe9", true),
+            (b"/b\xc9", false),
+        ] {
+            assert_eq!(patterns.matches(path, false), expected, "{}", path.escape_ascii());
+        }
+        let shown: Vec<&str> = patterns.counts().map(|(text, _)| text).collect();
+        assert_eq!(shown, ["lat\\xe9in", "/d\\xffr/*\\xa0", "\\xc3\\xa9t\\xe9", "B\\xe9"]);
+        // The last one that matches decides, text or not.
+        let both: [&[u8]; 3] = [b"*.x", b"!\xe9.x", b"/deep/*"];
+        let patterns = Patterns::build(&both, &[]).unwrap();
+        assert!(patterns.matches(b"/a.x", false) && !patterns.matches(b"/\xe9.x", false));
+        assert!(patterns.matches(b"/deep/\xe9.x", false));
+    }
+
+    #[test]
+    fn r101_what_depends_on_the_kind_of_an_item_is_known() {
+        let patterns = Patterns::build(&["cache/", "*.o", "!keep/", "keep"], &[]).unwrap();
+        for (path, expected) in
+            [(&b"/cache"[..], true), (b"/a.o", false), (b"/other", false), (b"/keep", false)]
+        {
+            assert_eq!(patterns.depend_on_kind(path, None), expected);
+        }
+        assert!(patterns.depend_on_kind(b"/x", Some(b"/y/cache")));
+        assert!(patterns.counts().all(|(_, count)| count == 0));
+    }
+
+    #[test]
     fn an_impossible_pattern_is_refused() {
         for wrong in ["[z-a]", "[", "a[", "x[!]", "[]", "\\\\[a", "a{b"] {
-            assert!(Patterns::build(&[wrong.to_owned()], &[]).is_err(), "{wrong}");
-            assert!(Patterns::build(&[], &[wrong.to_owned()]).is_err(), "{wrong}");
+            assert!(Patterns::build(&[wrong], &[]).is_err(), "{wrong}");
+            assert!(Patterns::build(&[], &[wrong]).is_err(), "{wrong}");
         }
         for right in ["\\[", "[[]", "[]]", "[!]a]x", "# [", ""] {
-            assert!(Patterns::build(&[right.to_owned()], &[]).is_ok(), "{right}");
+            assert!(Patterns::build(&[right], &[]).is_ok(), "{right}");
         }
     }
 

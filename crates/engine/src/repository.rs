@@ -12,6 +12,7 @@
 //! without encryption only if nothing speaks against it: neither the caller ([`Expectation`]), nor
 //! anything in `keys`, nor a second copy that says otherwise (R73).
 
+mod configurations;
 mod deciding;
 mod generations;
 mod likeness;
@@ -27,12 +28,10 @@ use crate::common_index::CommonIndex;
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
 use generations::KeyStatus;
-use onefold_chunking::{Chunker, ChunkerParameters};
-use onefold_crypto::{
-    Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
-};
+use onefold_chunking::Chunker;
+use onefold_crypto::{Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts};
 use onefold_format::codec::Compression;
-use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
+use onefold_format::configuration::{ChunkerSettings, Configuration};
 use onefold_format::delta::DeltaChoice;
 use onefold_format::layout;
 use onefold_store::{Asked, Key, SharedForesight, Store, foresee, foresee_shared};
@@ -146,9 +145,9 @@ impl Repository {
             current_key = Some(slots::put(&*store, &slot, &environment)?);
         }
         let bytes = configuration.encode()?;
-        store.put(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
+        store.put_fresh(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
         // The store exists once its configuration does, so this comes last.
-        store.put(&config, &bytes)?;
+        store.put_fresh(&config, &bytes)?;
         Self::assemble(store, configuration, ring, current_key, environment, memory)
     }
 
@@ -182,7 +181,7 @@ impl Repository {
             foresee_shared(&store, vec![Asked::Names(layout::CHECKPOINTS.to_owned())]);
         // Most stores have keys.
         let keys = foresee(&*store, vec![Asked::Names(layout::KEYS.to_owned())]);
-        let mut copies = read_configurations(&*store)?;
+        let mut copies = configurations::read(&*store)?;
         // Whichever copy says so: a store is not opened without a key that may have one.
         let encrypted = copies.iter().position(|copy| copy.encryption != NO_ENCRYPTION);
         let Some(encrypted) = encrypted else {
@@ -193,13 +192,6 @@ impl Repository {
             let repository = Self::assemble(store, configuration, None, None, environment, memory)?;
             return Ok(repository.about_to_read(checkpoints));
         };
-        let encryption = &copies[encrypted].encryption;
-        if encryption != AES_256_GCM {
-            return Err(Error::new(
-                ErrorKind::NewerFormat,
-                format!("the store is encrypted with {encryption}; use a newer onefold"),
-            ));
-        }
         let store_id = copies[encrypted].store_id.parse()?;
         deciding::open(&*store, &copies[encrypted])?;
         let limit_bytes = memory.limit_bytes;
@@ -232,10 +224,7 @@ impl Repository {
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
-        let hash: HashKind = configuration.hash.parse().map_err(unknown_choice)?;
-        let _: Compression = configuration.compression.parse().map_err(unknown_choice)?;
-        delta_of(&configuration).map_err(unknown_choice)?;
-        let parameters = chunker_parameters(&configuration.chunker)?;
+        let (hash, parameters) = configurations::choices_of(&configuration)?;
         let master_key = ring.as_ref().map(KeyRing::master_key);
         let secret = master_key.map(|key| key.subkey(contexts::BOUNDARIES));
         let vault = match &ring {
@@ -300,7 +289,7 @@ impl Repository {
 
     /// Whether new chunks are stored as differences, unless a run says otherwise.
     pub fn delta(&self) -> Result<DeltaChoice> {
-        delta_of(&self.configuration)
+        configurations::delta_of(&self.configuration)
     }
 
     /// Seals and opens.
@@ -463,13 +452,6 @@ fn not_encrypted() -> Error {
     Error::invalid("the store is not encrypted, so it has no keys")
 }
 
-fn delta_of(configuration: &Configuration) -> Result<DeltaChoice> {
-    match configuration.delta.as_str() {
-        "" => Ok(DeltaChoice::default()),
-        said => said.parse(),
-    }
-}
-
 fn configuration_of(
     options: &InitOptions,
     (store_id, decisions): (StoreId, &str),
@@ -518,8 +500,9 @@ pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bo
 /// Refuses a store that says it is not encrypted if anything says that it is.
 fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<'_>) -> Result<()> {
     let mut has_keys = false;
-    store.list_names(layout::KEYS, &mut |_| {
-        has_keys = true;
+    store.list_names(layout::KEYS, &mut |name| {
+        let of = layout::last_component(name).split('.').next().unwrap_or_default();
+        has_keys |= of.parse::<KeyId>().is_ok();
         Ok(())
     })?;
     let because = match expectation {
@@ -537,51 +520,6 @@ fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<
             store.describe()
         ),
     ))
-}
-
-fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
-    let parameters = ChunkerParameters {
-        kind: settings.kind.parse().map_err(unknown_choice)?,
-        size_min_bytes: settings.size_min_bytes,
-        size_avg_bytes: settings.size_avg_bytes,
-        size_max_bytes: settings.size_max_bytes,
-        regression_depth: settings.regression_depth,
-    };
-    parameters.validate()?;
-    Ok(parameters)
-}
-
-/// A store that was made with a choice that there is not in this version.
-fn unknown_choice(error: Error) -> Error {
-    error.with_kind(ErrorKind::NewerFormat).context("the store needs a newer onefold")
-}
-
-/// The copies of the configuration that can be read, the first one first; at least one.
-fn read_configurations(store: &dyn Store) -> Result<Vec<Configuration>> {
-    let keys = [layout::CONFIGURATION, layout::CONFIGURATION_COPY].map(Key::new);
-    let _both = foresee(store, keys.into_iter().flatten().map(Asked::Object).collect());
-    let read = |name: &str| {
-        let (size, bytes) = store.get_tail(&Key::new(name)?, CONFIGURATION_MAX_BYTES)?;
-        if size > bytes.len() as u64 {
-            return Err(Error::damaged(format!("'{name}' is far too long")));
-        }
-        Configuration::decode(&bytes)
-    };
-    let first = read(layout::CONFIGURATION);
-    let second = read(layout::CONFIGURATION_COPY);
-    match (first, second) {
-        (Ok(first), second) => Ok([Some(first), second.ok()].into_iter().flatten().collect()),
-        (Err(first), Ok(second))
-            if matches!(first.kind(), ErrorKind::Damaged | ErrorKind::NotFound) =>
-        {
-            Ok(vec![second])
-        }
-        (Err(first), Err(_)) if first.kind() == ErrorKind::NotFound => Err(Error::new(
-            ErrorKind::NoStore,
-            format!("there is no store at {}; make one with 'onefold init'", store.describe()),
-        )),
-        (Err(first), _) => Err(first.context(store.describe())),
-    }
 }
 
 fn new_slot(

@@ -3,14 +3,18 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `walk` | the walk over the snapshot: selection, directories, deletion |
-//! | `files` | what is to be written of each file, hard links |
+//! | `files`, `links` | what is to be written of each file; other names of one |
+//! | `identity`, `spelling` | what of the target stands for what; how names are spelled there |
 //! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
 //! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
 //! | `bases`, `visits` | what differences are made of, and that its frames are read once |
 //! | [`request_costs`] | what requests cost here, and how far one reaches |
 //! | `relocate` | other instances of unreadable chunks |
 //! | `ledger` | what was planned of an output against what was delivered to it |
-//! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
+//! | `target`, `output`, `item` | directories, files, other items |
+//! | `way`, `temporary`, `copying` | how a file takes the place of another |
+//! | `shared` | what all files share |
+//! | `metadata`, `subject`, `leaving` | attributes: which, how, and when those of directories |
 //! | `surplus`, `follow` | what is not in the snapshot; links above sources |
 //! | `dump` | a file to a stream |
 //! | `sequence`, `stash` | chunks in order, read in the order of a plan |
@@ -23,9 +27,10 @@
 //!
 //! Guarantees:
 //! - no byte is written that was not verified against its chunk's fingerprint;
-//! - a file that cannot be restored whole is named and counted, and never left looking whole (see
-//!   `output` for files that were there before); nor is one of which not every byte was
-//!   restored at its offset, whatever the reason (see `ledger`);
+//! - a file that cannot be restored whole is named and counted, and never left looking whole; nor
+//!   is one of which not every byte was restored at its offset, whatever the reason (see `ledger`);
+//! - what was there stays as it was until what takes its place is complete (see `output` for where
+//!   that cannot be);
 //! - nothing outside the target is written, whatever is planted in it (see `target`), but for what
 //!   the user's own links above sources lead to where a restore is in place (see `follow`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
@@ -34,25 +39,34 @@
 //! that cannot be written at all.
 
 mod bases;
+mod copying;
 mod dump;
 mod existing;
 mod fetch;
 mod files;
 mod follow;
+mod identity;
 mod item;
 mod kept;
+mod leaving;
 mod ledger;
+mod links;
 mod metadata;
 mod output;
 mod plan;
 pub mod request_costs;
 mod rounds;
 pub(crate) mod sequence;
+mod shared;
+mod spelling;
 pub(crate) mod stash;
+mod subject;
 mod surplus;
 mod target;
+mod temporary;
 mod visits;
 mod walk;
+mod way;
 mod window;
 
 pub use metadata::OwnersElsewhere;
@@ -104,6 +118,8 @@ pub struct RestoreOptions {
     pub target: PathBuf,
     /// When an existing file is replaced.
     pub overwrite: Overwrite,
+    /// Whether to rewrite files that are there, instead of putting others in their place.
+    pub in_place: bool,
     /// What to delete of what is not in the snapshot.
     pub delete: Delete,
     /// Whether to write long runs of zeros as holes even where the original had none.
@@ -187,6 +203,10 @@ pub struct RestoreReport {
     pub files_unchanged: u64,
     /// Files left alone by the overwrite rule.
     pub files_skipped: u64,
+    /// Files rewritten in place.
+    pub files_in_place: u64,
+    /// Other names of files that could not be linked here, and were copied.
+    pub links_copied: u64,
     /// Bytes written.
     pub bytes_written: u64,
     /// What was not in the snapshot: deleted and kept.

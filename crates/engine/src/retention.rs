@@ -144,6 +144,7 @@ pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {
             paths: snapshot.record.paths.clone(),
             tags: snapshot.record.tags.clone(),
             hold: snapshot.record.hold,
+            sequence: snapshot.sequence,
         })
         .collect()
 }

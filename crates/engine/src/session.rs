@@ -7,6 +7,7 @@
 //! | [`decided`] | names that are decided once, and their second copies |
 //! | [`epoch`] | the newest epoch and what it condemns |
 //! | [`outcome`] | how one session ended |
+//! | [`sequences`] | in which order sessions were saved, by no clock |
 //! | [`snapshots`] | the authenticated list of snapshots |
 //! | [`tombstones`] | what is forgotten for good |
 //! | [`forgetting`] | giving up, and finishing what was stopped |
@@ -30,6 +31,7 @@ pub mod forgetting;
 pub mod marks;
 pub mod outcome;
 pub mod quarantine;
+pub mod sequences;
 pub mod snapshots;
 pub mod tombstones;
 pub mod writer;

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | this | the attribute that makes a file a stub: written, read, taken away |
 //! | [`stub_file`] | a stub's bytes: read, recalled, written, cut |
+//! | [`times`] | when its file was changed last, while somebody works on it |
+//! | [`permissions`] | what its owner does to it whatever its permissions are |
 //!
 //! The attribute is sealed for one share and one inode. So a copy of it on another file is no stub
 //! of that file, and nobody gets at data of others by setting attributes.
@@ -19,7 +21,9 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+pub mod permissions;
 pub mod stub_file;
+pub mod times;
 
 pub use stub_file::StubFile;
 
@@ -38,6 +42,14 @@ const VALUE_MAX_BYTES: usize = 4096;
 pub fn value(file: impl AsFd) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; VALUE_MAX_BYTES];
     let read = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut value[..]);
+    taken(read, value)
+}
+
+/// The same of what is open, if only to be looked at.
+pub fn value_of_item(item: impl AsFd) -> Result<Option<Vec<u8>>> {
+    let path = format!("/proc/self/fd/{}", item.as_fd().as_raw_fd());
+    let mut value = vec![0; VALUE_MAX_BYTES];
+    let read = rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]);
     taken(read, value)
 }
 
@@ -96,7 +108,7 @@ fn taken(read: Result<usize, Errno>, mut value: Vec<u8>) -> Result<Option<Vec<u8
         // There is none, none can be here, or it may not be asked for: a device, a foreign link.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::BADF) => Ok(None),
         Err(Errno::RANGE) => Err(Error::damaged("the stub is longer than any can be")),
-        Err(errno) => Err(Error::io("reading the stub", errno.into())),
+        Err(errno) => Err(Error::io("it could not be read", errno.into())),
     }
 }
 
@@ -148,14 +160,13 @@ pub fn write(
     let vault = repository.vault();
     let sealed = vault.seal_record(Purpose::Stub, &name_of(owner), &stub.encode(), randomness)?;
     let value = stub::join(owner, &sealed);
-    rustix::fs::fsetxattr(file, ATTRIBUTE, &value, XattrFlags::empty())
-        .map_err(std::io::Error::from)
-        .context(|| "writing the stub")
+    let set = || rustix::fs::fsetxattr(&file, ATTRIBUTE, &value, XattrFlags::empty());
+    permissions::as_owner(&file, set).map_err(std::io::Error::from).context(|| "writing the stub")
 }
 
 /// Makes a stub an ordinary file.
 pub fn remove(file: impl AsFd) -> Result<()> {
-    match rustix::fs::fremovexattr(file, ATTRIBUTE) {
+    match permissions::as_owner(&file, || rustix::fs::fremovexattr(&file, ATTRIBUTE)) {
         Ok(()) | Err(Errno::NODATA) => Ok(()),
         Err(errno) => Err(Error::io("taking the stub away", errno.into())),
     }

@@ -78,6 +78,12 @@ pub fn container(id: ContainerId) -> String {
     format!("{}/{id}", container_directory(id))
 }
 
+/// The container that a name is of; what lies elsewhere is none.
+#[must_use]
+pub fn container_of(name: &str) -> Option<ContainerId> {
+    last_component(name).parse().ok().filter(|id| container(*id) == name)
+}
+
 /// The directory that a container lies in.
 #[must_use]
 pub fn container_directory(id: ContainerId) -> String {
@@ -266,7 +272,7 @@ pub fn session_of(name: &str) -> Option<(SessionId, Option<u64>)> {
     let mut parts = name.rsplit('/');
     let (last, session) = (parts.next()?, parts.next()?.parse().ok()?);
     let ready = last.strip_prefix("ready-").and_then(|number| number.parse().ok());
-    Some((session, ready))
+    (last == "announced" || ready.is_some()).then_some((session, ready))
 }
 
 /// The snapshot that a mark's name is about, and the mark itself.
@@ -301,5 +307,12 @@ mod tests {
         assert_eq!(session_of(&session_ready(id, 7)), Some((id, Some(7))));
         assert_eq!(session_of(&session_announced(id)), Some((id, None)));
         assert_eq!(session_of("sessions/nonsense"), None);
+        assert_eq!(session_of(&format!("sessions/{id}/.DS_Store")), None);
+        let container_id = ContainerId([0xcd; 16]);
+        assert_eq!(container_of(&container_name), Some(container_id));
+        for other in ["containers/cd", "containers/@eaDir", "containers/ab"] {
+            assert_eq!(container_of(&format!("{other}/._{container_id}")), None);
+        }
+        assert_eq!(container_of(&format!("containers/@eaDir/{container_id}")), None);
     }
 }

@@ -221,6 +221,7 @@ impl Product {
         RestoreOptions {
             target: target.to_owned(),
             overwrite: Overwrite::IfDifferent,
+            in_place: false,
             delete: Delete::Nothing,
             sparse: false,
             verify: false,

@@ -33,5 +33,5 @@ pub use filesystem::SnapshotFilesystem;
 pub use leftover::Leftover;
 pub use mounting::{End, MountOptions, Mounted, mount, mount_instead};
 pub use problems::Problems;
-pub use share::ShareFilesystem;
+pub use share::{FREE_THREADS, ShareFilesystem};
 pub use snapshots::Snapshots;

@@ -5,7 +5,7 @@
 //! a leftover of this program away first.
 
 use crate::leftover::{DEVICE, HELPER, Leftover, Unplaced, detach};
-use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Filesystem, MountOption, Notifier, Session, SessionACL};
 use onefold_engine::primary::mounts::{self, KIND, is_listed, newest_on};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
@@ -242,6 +242,12 @@ impl Mounted {
         // Who may not do that reads with one thread where he could with several.
         let _ = read_far_ahead(&device);
         Ok(Self { session, point, device })
+    }
+
+    /// By whom the kernel is told what it is to forget.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        self.session.notifier()
     }
 
     /// Whether somebody else has unmounted it.

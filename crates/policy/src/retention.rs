@@ -22,6 +22,9 @@
 //! whatever else lies in the window; rules that count cannot. Even that protection ends when the
 //! good snapshots are older than the span: a forged newest one moves the window past them.
 //!
+//! The snapshot of a group that was saved last is kept by every rule that goes by dates and keeps
+//! the newest, also if a clock was wrong and dates others later.
+//!
 //! Invariants: each candidate appears in exactly one group, once; equal input gives equal output.
 
 mod policy;
@@ -50,6 +53,17 @@ pub struct Candidate {
     pub tags: Vec<String>,
     /// Whether it must be kept whatever the policy says.
     pub hold: bool,
+    /// Its place in the order in which snapshots were saved, which no clock decides.
+    pub sequence: u64,
+}
+
+/// What clocks of sound machines may differ by.
+const CLOCKS_DIFFER_NS: i64 = 10 * 60 * 1_000_000_000;
+
+/// Whether a date lies before another one by more than sound clocks differ.
+#[must_use]
+pub fn is_dated_before(date_ns: i64, other_ns: i64) -> bool {
+    date_ns < other_ns.saturating_sub(CLOCKS_DIFFER_NS)
 }
 
 /// What is asked of [`plan_retention`].
@@ -228,9 +242,13 @@ fn decide_group(
     let within = within.map(|span| (span.before_ns(&newest), format!("within {span}")));
     let mut last = policy.last.unwrap_or(Count::AtMost(0));
 
+    let saved_last = misdated_last(&members, now_ns).filter(|_| policy.keeps_newest());
     let count = members.len();
     let decide = |(number, one): (usize, &Candidate)| {
         let mut reasons = standing_reasons(one, policy);
+        if saved_last == Some(one.id) {
+            reasons.push("saved last, dated before others".to_owned());
+        }
         if one.time_ns > now_ns {
             reasons.push("dated in the future".to_owned());
             return Decision { id: one.id, keep: true, reasons };
@@ -246,6 +264,18 @@ fn decide_group(
         Decision { id: one.id, keep: !reasons.is_empty(), reasons }
     };
     members.into_iter().enumerate().map(decide).collect()
+}
+
+/// The member that was saved last, if others that were saved earlier are dated later, and not in
+/// the future.
+fn misdated_last(members: &[&Candidate], now_ns: i64) -> Option<SessionId> {
+    let last = members.iter().max_by_key(|one| (one.sequence, one.time_ns, one.id))?;
+    let is_later = |other: &&Candidate| {
+        other.sequence < last.sequence
+            && other.time_ns <= now_ns
+            && is_dated_before(last.time_ns, other.time_ns)
+    };
+    members.iter().any(|other| is_later(other)).then_some(last.id)
 }
 
 /// The reasons that do not depend on any other snapshot.

@@ -33,7 +33,7 @@
 //! while a caller's closure runs, so `each` may call the store again.
 
 use onefold_types::limits::CONTAINER_TARGET_MAX_BYTES;
-use onefold_types::{Result, StoreId};
+use onefold_types::{ErrorKind, Result, StoreId};
 use std::time::Duration;
 
 pub mod arbiter;
@@ -76,6 +76,23 @@ pub trait Blobs: Send + Sync {
     /// `AlreadyExists` if the name is taken; `LimitExceeded` above [`OBJECT_MAX_BYTES`]. On any
     /// error nothing is visible under the name, or the whole object.
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()>;
+
+    /// Stores an object under a name that was made up for it, so that nobody else can have given it.
+    /// If these bytes are there already they are this object: somebody on the way, like a proxy, has
+    /// repeated the request.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::put`].
+    fn put_fresh(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        match self.put(key, bytes) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => match self.get(key) {
+                Ok(found) if found == bytes => Ok(()),
+                _ => Err(error),
+            },
+            other => other,
+        }
+    }
 
     /// Stores an object that is made piece by piece: `next` appends a piece to the empty buffer it
     /// is given and says whether more follow. The same promises as [`Blobs::put`]; there is no

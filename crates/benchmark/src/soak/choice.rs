@@ -175,7 +175,9 @@ impl Choice<'_> {
             draft = if chosen { draft.with(&[option]) } else { draft };
         }
         draft = if hold { draft.with(&["--hold"]) } else { draft };
-        saving(draft, random)
+        let year = random.word(&["1970", "2007", "2031", "2199"]);
+        let time = format!("{year}-02-03T04:05:06Z");
+        saving(draft.maybe(random, 6, &["--time", &time]), random)
     }
 
     fn stream(&mut self) -> io::Result<Draft> {

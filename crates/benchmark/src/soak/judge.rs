@@ -156,8 +156,11 @@ impl Store {
                 judgement.unless(!wrong, || format!("{} other bytes", finished.output.len()));
             }
             Subject::Restore { of, target, in_place } => {
+                // What the snapshot cannot know to have been absent is kept, and told.
+                let kept = in_place.is_some() && finished.code == Some(3);
+                let all_right = all_right || kept;
                 judgement.unless(all_right || !self.is_sure(&of.id, begin), || failed(finished));
-                restored(of, Path::new(target), finished, judgement)?;
+                restored(of, Path::new(target), finished, kept, judgement)?;
                 match in_place {
                     Some(name) => drop(self.in_place.insert(name.clone(), false)),
                     None => remove(Path::new(target))?,
@@ -383,15 +386,22 @@ fn compared(one: &Seen, other: &Seen, finished: &Finished) -> Option<String> {
     })
 }
 
-/// Compares what was restored.
+/// Compares what was restored; with `kept`, other things may lie beside it.
 fn restored(
     of: &Seen,
     target: &Path,
     finished: &Finished,
+    kept: bool,
     judgement: &mut Judgement,
 ) -> io::Result<()> {
-    let found = truth::scan(target)?;
-    if finished.code == Some(0) {
+    let mut found = truth::scan(target)?;
+    if kept {
+        let count = found.len();
+        found.retain(|path, _| of.truth.contains_key(path));
+        judgement.unless(found.len() < count, || "what was kept is not there".to_owned());
+        judgement.counts.push(("restores that kept something", 1));
+    }
+    if kept || finished.code == Some(0) {
         let told = truth::differences(&of.truth, &found);
         judgement.complaints.extend(told.map(|told| format!("restored, but {told}")));
         let bytes = found.values().map(|entry| match entry {

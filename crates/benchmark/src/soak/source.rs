@@ -8,7 +8,7 @@ use super::random::Random;
 use super::truth::{Content, Entry, Tree};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -110,12 +110,13 @@ impl Source {
             return Ok(());
         }
         for _ in 0..random.skewed(1, CHANGES) {
-            match random.below(10) {
+            match random.below(11) {
                 0 | 1 => self.add(random, pool)?,
                 2 => self.remove(random)?,
                 3 => self.rename_file(random)?,
                 4 => self.rename_directory(random)?,
                 5 => self.link(random)?,
+                6 => self.hard_link(random)?,
                 _ => self.edit(random, pool)?,
             }
         }
@@ -170,6 +171,10 @@ impl Source {
         self.clock += 1;
         let seconds = TIME_START + self.clock;
         let file = place(path);
+        // Other names of the file keep what they have; the inode's number may soon be used again.
+        if fs::symlink_metadata(&file).is_ok_and(|found| found.nlink() > 1) {
+            fs::remove_file(&file)?;
+        }
         fs::write(&file, &bytes)?;
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         File::options().write(true).open(&file)?.set_modified(time)?;
@@ -229,6 +234,19 @@ impl Source {
         let (path, to) = (format!("{directory}/l{}", self.clock), format!("f{}", self.clock / 2));
         symlink(&to, place(&path))?;
         Arc::make_mut(&mut self.tree).insert(path, Entry::Link(to));
+        Ok(())
+    }
+
+    fn hard_link(&mut self, random: &mut Random) -> io::Result<()> {
+        self.clock += 1;
+        let directory = random.pick(&self.directories()).cloned().unwrap_or_default();
+        let Some(file) = random.pick(&self.files()).cloned() else { return Ok(()) };
+        let path = format!("{directory}/h{}", self.clock);
+        fs::hard_link(place(&file), place(&path))?;
+        let tree = Arc::make_mut(&mut self.tree);
+        if let Some(entry) = tree.get(&file).cloned() {
+            tree.insert(path, entry);
+        }
         Ok(())
     }
 

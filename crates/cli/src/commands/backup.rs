@@ -17,6 +17,7 @@ use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice, Se
 use onefold_engine::job::Interrupt;
 use onefold_format::codec::Compression;
 use onefold_format::delta::DeltaChoice;
+use onefold_policy::retention::is_dated_before;
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -100,10 +101,10 @@ pub struct BackupArguments {
 struct SelectionArguments {
     /// Leave out what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
-    exclude: Vec<String>,
+    exclude: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iexclude: Vec<String>,
+    iexclude: Vec<OsString>,
     /// Leave out what matches a pattern in this file (may be repeated)
     #[arg(long, value_name = "FILE")]
     exclude_file: Vec<PathBuf>,
@@ -221,6 +222,9 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         false => Access::Write,
     };
     let repository = context.open_near(access)?;
+    if access == Access::Write {
+        context.leave_what_reserve_lacks(&repository)?;
+    }
     let options = arguments.options(context, &repository)?;
     let running = context.start_job("saving")?;
     let interrupt: &Interrupt = &running.job.interrupt;
@@ -233,6 +237,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         ingest::Source::Stream { .. } | ingest::Source::Root { .. } => 1,
     };
     let report = ingest::backup(&repository, source, &options, &running.job)?;
+    let changed = running.warnings();
     let problems = running.finish().max(report.summary.errors);
     if let Some(id) = report.snapshot {
         context.output.set_done(format!("snapshot {} is saved", id.short()));
@@ -242,13 +247,14 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         left_out::warn_of_unmet(context, asked, &report.left_out);
     }
     warn_of_strays(context, &report);
+    warn_of_clock(context, repository.environment().clock.now_ns(), &report);
     if report.streams < wanted {
         context.output.warning(&format!(
             "saved with {} at a time: the memory limit allows no more",
             counted(report.streams as u64, "stream")
         ));
     }
-    describe(context, arguments, &report, asked.as_ref(), problems)?;
+    describe(context, arguments, &report, asked.as_ref(), (changed, problems))?;
     Ok(Outcome::with_problems(problems))
 }
 
@@ -264,13 +270,36 @@ fn warn_of_strays(context: &Context, report: &BackupReport) {
     }
 }
 
+/// Says so if the snapshot is not the one that dates take for the newest.
+fn warn_of_clock(context: &Context, now_ns: i64, report: &BackupReport) {
+    if report.snapshot.is_none() {
+        return;
+    }
+    let date = time::local(report.started_ns);
+    if is_dated_before(now_ns, report.started_ns) {
+        context.output.warning(&format!(
+            "this snapshot is dated {date}, in the future: 'latest' means it until then, and no \
+             policy counts it"
+        ));
+    } else if let Some((id, date_ns)) = report.dated_later {
+        context.output.warning(&format!(
+            "this snapshot is dated {date}, before snapshot {} of {}, which was saved earlier: \
+             'latest' means that one, and policies take this one for older. If a clock was wrong, \
+             set it; 'onefold forget {}' hides what is dated in the future",
+            id.short(),
+            time::local(date_ns),
+            id.short()
+        ));
+    }
+}
+
 /// Tells what was found and done.
 fn describe(
     context: &Context,
     arguments: &BackupArguments,
     report: &BackupReport,
     asked: Option<&Selection>,
-    problems: u64,
+    (changed, problems): (u64, u64),
 ) -> Result<()> {
     let output = &context.output;
     let found = &report.summary;
@@ -310,6 +339,13 @@ fn describe(
     if let Some(parent) = report.parent {
         output.note(&format!("compared with snapshot {}", parent.short()))?;
     }
+    if changed > 0 {
+        output.row(&format!(
+            "{} changed while {} read; what was read is saved",
+            counted(changed, "file"),
+            if changed == 1 { "it was" } else { "they were" }
+        ))?;
+    }
     if problems > 0 {
         output.row(&format!("{} could not be read", counted(problems, "item")))?;
     }
@@ -319,7 +355,7 @@ fn describe(
         (None, true) => output.note(&format!("dry run, nothing saved ({elapsed})"))?,
         (None, false) => output.note(&format!("nothing changed, no snapshot saved ({elapsed})"))?,
     }
-    output.message("summary", fields(arguments, report, asked, problems))
+    output.message("summary", fields(arguments, report, asked, (changed, problems)))
 }
 
 /// The same in numbers.
@@ -327,7 +363,7 @@ fn fields(
     arguments: &BackupArguments,
     report: &BackupReport,
     asked: Option<&Selection>,
-    problems: u64,
+    (changed, problems): (u64, u64),
 ) -> serde_json::Value {
     let found = &report.summary;
     json!({
@@ -357,6 +393,7 @@ fn fields(
         },
         "excludes": asked.map(|asked| asked.excludes.counts().collect::<Vec<_>>()),
         "left_out": asked.map(|asked| left_out::fields(asked, &report.left_out)),
+        "changed_while_read": changed,
         "errors": problems,
         "restarts": report.fenced,
         "stray_containers": report.strays,

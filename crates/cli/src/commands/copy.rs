@@ -134,6 +134,9 @@ fn copy_to(
 ) -> Result<Outcome> {
     let (source, target) = context.open_two(to, password, OtherStore::CopyTo)?;
     copy::refuse_same(&source, &target)?;
+    if !arguments.dry_run {
+        context.leave_what_reserve_lacks(&target)?;
+    }
     let snapshots = Snapshots::load(&source, &context.output)?;
     let filter = arguments.filter.filter();
     let wanted: Vec<&Snapshot> = match arguments.snapshots.as_slice() {
@@ -161,9 +164,8 @@ fn copy_to(
     let damaged = if sums.present > 0 { copy::damaged_containers(&target)? } else { 0 };
     if damaged > 0 {
         context.output.warning(&format!(
-            "{} of the store to copy to are damaged or lost, and what is there already was not \
-             looked at: check that store, and forget copies that are not whole with 'forget \
-             --final', to copy them again",
+            "{} of the store to copy to are damaged or lost: what was there already was looked at, \
+             and what was not whole was copied again; check that store",
             counted(damaged, "container")
         ));
     }

@@ -46,6 +46,7 @@ pub fn report(context: &Context, id: SessionId) -> Result<Outcome> {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CopySnapshotArguments) -> Result<Outcome> {
     let repository = context.open(Access::Write)?;
+    context.leave_what_reserve_lacks(&repository)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let source = snapshots.resolve(&arguments.snapshot, &SnapshotFilter::default())?;
     let running = context.start_job("copying")?;

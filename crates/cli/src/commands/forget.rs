@@ -221,6 +221,7 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
     if !arguments.give_up.is_empty() {
         return give_up(context, &repository, &all, arguments);
     }
+    all.warn_of_clocks(&filter_of(&arguments.filter, profile));
     let chosen = match by_name {
         true => choose_by_name(context, &repository, &all, arguments, for_good)?,
         false => choose_by_policy(context, &repository, &all, arguments, for_good)?,

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::known_stores::KnownPath;
+use crate::making::Place;
 use crate::opening::OpenedStore;
 use crate::options::KdfArguments;
 use crate::size::{ByteSize, human};
@@ -135,6 +136,7 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
              that others can add to",
         );
     }
+    let place = location.directory().map(Place::of).transpose()?;
     if location.directory().is_some_and(store_path::is_volatile) {
         output.warning(&format!(
             "'{location}' is on a file system in memory: all snapshots are lost when it is \
@@ -146,10 +148,15 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
         Suite::None => None,
         Suite::Aes256Gcm => Some(context.initial_password()?),
     };
-    let store = OpenedStore::create(&location, &context.means())?;
     let password = password.as_ref().map(|password| password.as_slice());
-    let (environment, memory) = (Environment::system(), context.memory);
-    let repository = Repository::create(store.port(), &options, password, environment, memory)?;
+    let make = || {
+        let store = OpenedStore::create(&location, &context.means())?;
+        let (environment, memory) = (Environment::system(), context.memory);
+        let made = Repository::create(store.port(), &options, password, environment, memory)?;
+        Ok((store, made))
+    };
+    let made = make().inspect_err(|_: &Error| place.iter().for_each(Place::clear));
+    let (store, repository) = made?;
     store.prepare(options.container_size_bytes);
     KnownPath::load(&location).meet(&repository, true, output);
     report(context, &location, &repository)

@@ -31,6 +31,7 @@ pub struct RecoverArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RecoverArguments) -> Result<Outcome> {
     let repository = context.open(Access::Write)?;
+    context.leave_what_reserve_lacks(&repository)?;
     let running = context.start_job("recovering")?;
     let options = options(&arguments.record);
     let options = SynthesisOptions { host: options.host.or_else(|| Some(host_name())), ..options };

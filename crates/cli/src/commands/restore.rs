@@ -49,19 +49,22 @@ pub struct RestoreArguments {
     target: Option<PathBuf>,
     /// Restore only what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
-    include: Vec<String>,
+    include: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iinclude: Vec<String>,
+    iinclude: Vec<OsString>,
     /// Leave out what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
-    exclude: Vec<String>,
+    exclude: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iexclude: Vec<String>,
+    iexclude: Vec<OsString>,
     /// When to replace files that are there already
     #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
+    /// Rewrite files that are there where they differ, instead of putting others in their place
+    #[arg(long)]
+    in_place: bool,
     /// Delete what is not in the snapshot, in directories that it has whole
     #[arg(long)]
     delete: bool,
@@ -124,6 +127,7 @@ impl RestoreArguments {
                 OverwriteWhen::IfNewer => Overwrite::IfNewer,
                 OverwriteWhen::Never => Overwrite::Never,
             },
+            in_place: self.in_place,
             delete: match (self.delete, self.delete_unknown) {
                 (_, true) => Delete::Unknown,
                 (true, false) => Delete::Known,
@@ -152,10 +156,10 @@ impl RestoreArguments {
 }
 
 /// Patterns and those whose case does not matter.
-fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
+fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
     Patterns::build(
-        &store_path::with_home(exact.to_vec())?,
-        &store_path::with_home(any_case.to_vec())?,
+        &store_path::with_home(store_path::as_given(exact))?,
+        &store_path::with_home(store_path::as_given(any_case))?,
     )
 }
 
@@ -198,6 +202,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "bytes": report.bytes,
         "files_unchanged": report.files_unchanged,
         "files_skipped": report.files_skipped,
+        "files_in_place": report.files_in_place,
+        "links_copied": report.links_copied,
         "bytes_written": report.bytes_written,
         "deleted": report.surplus.deleted,
         "kept": report.surplus.kept,
@@ -253,6 +259,14 @@ fn describe(
             "{} {right}, {} left alone, {deleted} {verb}",
             report.files_unchanged, report.files_skipped
         ))?;
+    }
+    if report.files_in_place > 0 && !options.in_place {
+        let files = counted(report.files_in_place, "file");
+        output.note(&format!("rewrote {files} in place: no other could be made beside it"))?;
+    }
+    if report.links_copied > 0 {
+        let links = counted(report.links_copied, "hard link");
+        output.note(&format!("copied {links} that the target cannot make"))?;
     }
     output.note(&format!(
         "wrote {}, read {} from {} in {}",

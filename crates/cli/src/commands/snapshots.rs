@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// Paths of a snapshot that have lines of their own below its first one.
+const PATHS_SHOWN: usize = 9;
+
 /// Arguments of `snapshots`.
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  onefold snapshots\n  onefold snapshots --host web1 --latest 3")]
@@ -47,6 +50,7 @@ pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome>
             && filter.matches(&candidate(snapshot))
     });
     let wanted: Vec<&Snapshot> = wanted.collect();
+    snapshots.warn_of_clocks(&filter);
     let groups = grouped(&wanted, arguments);
     for (key, members) in &groups {
         if arguments.group_by.is_some() {
@@ -172,7 +176,12 @@ fn print_table(
     for snapshot in members {
         let record = &snapshot.record;
         let mut tags = record.tags.join(",");
-        for (applies, mark) in [(snapshot.hidden, "(hidden)"), (record.hold, "(hold)")] {
+        let marks = [
+            (snapshot.hidden, "(hidden)"),
+            (record.hold, "(hold)"),
+            (is_partial(snapshot), "(partial)"),
+        ];
+        for (applies, mark) in marks {
             if applies {
                 tags.push_str(if tags.is_empty() { "" } else { " " });
                 tags.push_str(mark);
@@ -195,13 +204,20 @@ fn print_table(
                 .map_or_else(unknown, time::span),
             record.description.clone(),
         ]);
-        for path in paths {
+        let more = paths.len().saturating_sub(PATHS_SHOWN);
+        let more = (more > 0).then(|| format!("and {more} more"));
+        for path in paths.take(PATHS_SHOWN).cloned().chain(more) {
             let mut cells = vec![String::new(); columns.len()];
-            cells[4].clone_from(path);
+            cells[4] = path;
             table.row(cells);
         }
     }
     table.print(&context.output)
+}
+
+/// Whether something that was to be saved could not be read.
+fn is_partial(snapshot: &Snapshot) -> bool {
+    snapshot.record.summary.errors > 0
 }
 
 /// A snapshot as JSON fields.
@@ -220,6 +236,7 @@ pub fn fields(snapshot: &Snapshot) -> Value {
         "description": record.description,
         "hold": record.hold,
         "hidden": snapshot.hidden,
+        "partial": is_partial(snapshot),
         "kind": record.kind,
         "parent": record.parent.map(|id| id.to_string()),
         "program": record.program,

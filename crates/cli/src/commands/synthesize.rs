@@ -50,6 +50,7 @@ fn parse_element(text: &OsString) -> Result<(Location, Vec<u8>)> {
 pub fn run(context: &Context, arguments: &SynthesizeArguments) -> Result<Outcome> {
     let parsed = arguments.parts.iter().map(parse_element).collect::<Result<Vec<_>>>()?;
     let repository = context.open(Access::Write)?;
+    context.leave_what_reserve_lacks(&repository)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let elements = parsed
         .into_iter()

@@ -3,6 +3,7 @@
 use crate::bounds::{send, until_there_is};
 use crate::support::Sandbox;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,38 @@ fn an_empty_password_is_refused() {
     let empty = sandbox.arg("empty");
     sandbox.run(&["init", "--password-file", &empty]).expect(1);
     assert!(!sandbox.path("store").exists());
+}
+
+#[test]
+fn r130_an_empty_place_is_refused_and_nothing_is_made() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let source = sandbox.arg("source");
+    let names = || {
+        let entries = std::fs::read_dir(sandbox.path("")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<BTreeSet<_>>()
+    };
+    let before = names();
+    for arguments in [
+        &["init", "--encryption", "none", "-r", ""][..],
+        &["init", "--encryption", "none", "-r", "  "],
+        &["backup", &source, "-r", " "],
+        &["snapshots", "-r", ""],
+        &["backup", ""],
+        &["backup", "--files-from", "", &source],
+        &["restore", "latest", "--target", ""],
+        &["dump", "latest", "source/one.txt", "--output", ""],
+        &["copy", "--from", ""],
+        &["check", "--password-file", ""],
+    ] {
+        assert_ne!(sandbox.run(arguments).code, 0, "{arguments:?}");
+    }
+    for place in ["", " "] {
+        let mut command = sandbox.command(&["init", "--encryption", "none"]);
+        command.env("ONEFOLD_REPOSITORY", place);
+        sandbox.run_command(command).expect(1);
+    }
+    assert_eq!(names(), before);
 }
 
 #[test]

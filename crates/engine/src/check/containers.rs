@@ -178,7 +178,7 @@ fn list(
     let mut tasks = Vec::new();
     let store = repository.store();
     store.list(layout::CONTAINERS, &mut |listed| {
-        if let Ok(id) = layout::last_component(listed.key.as_str()).parse() {
+        if let Some(id) = layout::container_of(listed.key.as_str()) {
             tasks.push(Task {
                 id,
                 bytes: listed.size_bytes,

@@ -106,7 +106,8 @@ impl NodeTable {
         job.progress.set_totals(inventory.containers.len() as u64, 0);
         let indexed = |container: &InventoryItem| container.indexed;
         let counters = inventory.scan(repository, &indexed, job, &mut |ordinal, section| {
-            links.note(section);
+            let container = inventory.containers.get(ordinal);
+            container.iter().for_each(|container| links.note(container.id, section));
             for chunk in section.chunks.iter().filter(|chunk| chunk.level.is_node()) {
                 let containers = levels.entry(chunk.level).or_default();
                 if containers.last() != Some(&ordinal) {

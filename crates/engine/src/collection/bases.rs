@@ -14,9 +14,9 @@
 //! Which chunks are bases at all is asked about single chunks as well ([`MadeOf`]): only these must
 //! not be left to an instance that is deeper.
 //!
-//! A base that only missing containers have is a loss, which stops the collection, unless every
-//! live chunk that is made of it has another instance that needs none of what is missing: one that
-//! was stored again since, by a backup or by healing.
+//! A base that is lost is marked by nobody: whether what is made of it is lost as well was found
+//! out before ([`super::losses`]). An instance that cannot be made, of a chunk that another one
+//! makes up for, is passed over with all its bases.
 //!
 //! # Invariants
 //! A delta that is dead pins nothing: what finds it later must show its bases before it counts as
@@ -24,21 +24,19 @@
 
 use super::inventory::{Inventory, InventoryItem};
 use super::live_set::Marks;
+use super::losses::Losses;
 use crate::job::Job;
 use crate::memory::Lease;
 use crate::repository::Repository;
-use onefold_format::container::{DELTA_DEPTH_MAX, MetadataSection};
+use onefold_format::container::{Base, DELTA_DEPTH_MAX, Delta, MetadataSection};
 use onefold_policy::collection::live_filter::LiveFilter;
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Questions about deltas that are put at once.
 const ASKED_MAX: usize = 1 << 16;
 /// The least that a filter of chunks takes.
 const SOME_CHUNKS_MIN_BYTES: usize = 64 * limits::KIB;
-
-/// Live deltas without their bases for which other instances are looked for at once.
-pub const ROOTLESS_AT_ONCE: usize = 1 << 16;
 
 /// A delta and one of its bases, by their prefixes.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +49,7 @@ struct Link {
 /// The links of all deltas, as far as they fit into memory.
 #[derive(Debug, Default)]
 pub struct Links {
+    losses: Arc<Losses>,
     held: Vec<Link>,
     links_max: usize,
     deepest: u8,
@@ -60,13 +59,14 @@ pub struct Links {
 impl Links {
     /// Nothing is known yet; so many bytes may be.
     #[must_use]
-    pub fn with_memory(bytes: usize) -> Self {
-        Self { links_max: bytes / size_of::<Link>(), ..Self::default() }
+    pub fn with_memory(bytes: usize, losses: &Arc<Losses>) -> Self {
+        let (losses, links_max) = (Arc::clone(losses), bytes / size_of::<Link>());
+        Self { losses, links_max, ..Self::default() }
     }
 
-    /// Notes the deltas of a section.
-    pub fn note(&mut self, section: &MetadataSection) {
-        for link in links_of(section) {
+    /// Notes the deltas of a container.
+    pub fn note(&mut self, container: ContainerId, section: &MetadataSection) {
+        for link in links_of(container, section, &self.losses) {
             self.deepest = self.deepest.max(link.depth);
             match self.held.len() < self.links_max {
                 true => self.held.push(link),
@@ -82,11 +82,16 @@ impl Links {
     }
 }
 
-fn links_of(section: &MetadataSection) -> impl Iterator<Item = Link> + '_ {
-    section.deltas.iter().flat_map(|delta| {
+fn links_of<'s>(
+    container: ContainerId,
+    section: &'s MetadataSection,
+    losses: &'s Losses,
+) -> impl Iterator<Item = Link> + 's {
+    let needed = move |delta: &&Delta| !losses.needs_no_bases(container, delta.chunk);
+    section.deltas.iter().filter(needed).flat_map(|delta| {
         let chunk = section.chunks.get(delta.chunk as usize);
         chunk.into_iter().flat_map(move |chunk| {
-            let of_base = move |base: &onefold_format::container::Base| Link {
+            let of_base = move |base: &Base| Link {
                 depth: delta.depth,
                 delta: chunk.fingerprint.prefix(),
                 base: base.fingerprint.prefix(),
@@ -190,13 +195,8 @@ pub fn mark(
         None => (DELTA_DEPTH_MAX, None),
     };
     let mut pinned = 0;
-    let mut round = Round {
-        asked: Vec::new(),
-        depth: 0,
-        deepest: 0,
-        rootless: BTreeSet::new(),
-        others: &|rootless, marks| forgive_others(repository, inventory, rootless, marks, job),
-    };
+    let losses = Arc::clone(marks.losses());
+    let mut round = Round { asked: Vec::new(), depth: 0, deepest: 0 };
     let mut depth = deepest;
     while depth > 0 {
         round.depth = depth;
@@ -208,8 +208,10 @@ pub fn mark(
                 }
             }
             None => {
-                inventory.scan(repository, &is_known, job, &mut |_, section| {
-                    for link in links_of(section) {
+                inventory.scan(repository, &is_known, job, &mut |ordinal, section| {
+                    let container = inventory.containers.get(ordinal).map(|one| one.id);
+                    let links = container.map(|id| links_of(id, section, &losses));
+                    for link in links.into_iter().flatten() {
                         pinned += round.note(link, marks)?;
                     }
                     Ok(())
@@ -220,49 +222,18 @@ pub fn mark(
         }
         pinned += round.ask(marks)?;
     }
-    round.settle(marks)?;
     Ok(pinned)
 }
 
-/// Takes out those of the chunks that have an instance which needs nothing that is missing.
-fn forgive_others(
-    repository: &Repository,
-    inventory: &Inventory,
-    rootless: &mut BTreeSet<u64>,
-    marks: &Marks,
-    job: &Job,
-) -> Result<()> {
-    let is_holder = |container: &InventoryItem| container.indexed && container.sound;
-    inventory.scan(repository, &is_holder, job, &mut |_, section| {
-        for (position, chunk) in (0..).zip(&section.chunks) {
-            let prefix = chunk.fingerprint.prefix();
-            let bases = section.delta_at(position).into_iter().flat_map(|delta| &delta.bases);
-            if rootless.contains(&prefix)
-                && bases.into_iter().all(|base| !marks.is_lost(base.fingerprint.prefix()))
-            {
-                rootless.remove(&prefix);
-            }
-        }
-        Ok(())
-    })?;
-    Ok(())
-}
-
-/// Takes out those of some deltas that have another instance.
-type Others<'a> = &'a dyn Fn(&mut BTreeSet<u64>, &Marks) -> Result<()>;
-
 /// The deltas of one depth.
-struct Round<'a> {
+struct Round {
     asked: Vec<Link>,
     depth: u8,
     /// The deepest that was met.
     deepest: u8,
-    /// Live ones of any depth, an instance of which lacks a base.
-    rootless: BTreeSet<u64>,
-    others: Others<'a>,
 }
 
-impl Round<'_> {
+impl Round {
     fn note(&mut self, link: Link, marks: &mut Marks) -> Result<u64> {
         self.deepest = self.deepest.max(link.depth);
         if link.depth != self.depth {
@@ -286,24 +257,10 @@ impl Round<'_> {
         pinned.sort_unstable();
         pinned.dedup();
         for link in self.asked.drain(..) {
-            match marks.is_lost(link.base) {
-                true => _ = self.rootless.insert(link.delta),
-                false => marks.insert(link.base)?,
+            if !marks.is_lost(link.base) {
+                marks.insert(link.base)?;
             }
         }
-        if self.rootless.len() >= ROOTLESS_AT_ONCE {
-            self.settle(marks)?;
-        }
         Ok(pinned.len() as u64)
-    }
-
-    /// Counts as lost what no other instance makes up for.
-    fn settle(&mut self, marks: &mut Marks) -> Result<()> {
-        if !self.rootless.is_empty() {
-            (self.others)(&mut self.rootless, marks)?;
-            marks.lost_references += self.rootless.len() as u64;
-            self.rootless.clear();
-        }
-        Ok(())
     }
 }

@@ -77,8 +77,12 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     let mut small = 0;
     let mut packs = Vec::new();
     let listed = repository.store().list(layout::METADATA, &mut |listed| {
-        small += usize::from(listed.size_bytes < PACK_SMALL_BYTES);
-        packs.push((listed.key, listed.size_bytes));
+        // What has another name than a pack may have is somebody else's.
+        let id = layout::last_component(listed.key.as_str()).parse().ok();
+        if id.is_some_and(|id| layout::metadata_pack(id) == listed.key.as_str()) {
+            small += usize::from(listed.size_bytes < PACK_SMALL_BYTES);
+            packs.push((listed.key, listed.size_bytes));
+        }
         Ok(())
     });
     if listed.is_err() {

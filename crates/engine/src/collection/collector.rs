@@ -11,6 +11,7 @@
 
 mod account;
 mod copying;
+mod inventories;
 mod missing;
 mod refusals;
 mod rounds;
@@ -27,7 +28,7 @@ use super::reversal::Scope;
 use super::settle;
 use super::{CollectOptions, CollectReport, roots_of};
 use crate::container::list;
-use crate::index::{ChunkIndex, FingerprintIndex, merge, rebuild};
+use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::announced;
@@ -37,7 +38,6 @@ use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
 use crate::session::forgetting;
 use crate::session::marks::{self, Marks as HiddenMarks};
-use crate::session::quarantine;
 use crate::session::snapshots;
 use account::Account;
 use missing::Missing;
@@ -47,7 +47,7 @@ use onefold_policy::collection::select::{ContainerLiveness, Selection, select};
 use onefold_types::{ContainerId, Error, ErrorKind, PlanId, Result, SessionId};
 use rounds::Rounds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Times that a collection begins anew because others are ahead.
@@ -69,6 +69,8 @@ pub struct Collector<'a> {
     proved: BTreeSet<ContainerId>,
     /// How it packs anew, once that has been chosen.
     repacking: Option<Repacking>,
+    /// Containers whose section opens nowhere, once they have been looked for.
+    unreadable: OnceLock<BTreeSet<ContainerId>>,
 }
 
 /// What is known after marking.
@@ -111,11 +113,12 @@ impl Marked {
     }
 }
 
-/// A round's condemned containers.
+/// A round's condemned containers, and what was copied out of them.
 #[derive(Default)]
 struct Round {
     condemned: Vec<ContainerId>,
     stored_bytes: BTreeMap<ContainerId, u64>,
+    rescued: Rescued,
 }
 
 impl<'a> Collector<'a> {
@@ -124,7 +127,8 @@ impl<'a> Collector<'a> {
     pub fn new(repository: &'a Arc<Repository>, options: &'a CollectOptions, job: &'a Job) -> Self {
         let report = CollectReport::default();
         let (proved, repacking) = (BTreeSet::new(), None);
-        Self { repository, options, job, started: Instant::now(), report, proved, repacking }
+        let (started, unreadable) = (Instant::now(), OnceLock::new());
+        Self { repository, options, job, started, report, proved, repacking, unreadable }
     }
 
     /// Collects until everything chosen is gone.
@@ -145,6 +149,7 @@ impl<'a> Collector<'a> {
                 Err(error) if error.kind() == ErrorKind::NotFound && vanished < VANISHED_MAX => {
                     vanished += 1;
                 }
+                Err(error) if error.kind() == ErrorKind::Damaged && self.find_unreadable()? => {}
                 Err(error) => return Err(error),
             }
         }
@@ -378,31 +383,6 @@ impl<'a> Collector<'a> {
         Ok((committed.snapshots.into_iter().collect(), committed.outcomes))
     }
 
-    /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed
-    /// if that is asked for, so that it can be told from what is needed.
-    fn inventory(&self, mend: bool) -> Result<(FingerprintIndex, Inventory)> {
-        let index = FingerprintIndex::open(self.repository)?;
-        if mend {
-            merge::remove_superseded(self.repository, &index)?;
-            let present = list::container_names(self.repository)?;
-            let kind = index.kind();
-            let (quiet, _) = Job::unattended();
-            let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };
-            let added =
-                rebuild::replay_containers(self.repository, &index, &present, kind, &quiet)?;
-            if added.containers > 0 {
-                index.refresh(self.repository)?;
-            }
-        }
-        let mut inventory = Inventory::take(self.repository, &index.covered())?;
-        inventory.distrust(&quarantine::load_ids(self.repository)?);
-        // Whoever is told to give them up, and only looks, has not given them up.
-        if !self.options.allow_empty || !self.options.mark_only {
-            inventory.refuse_lost_sessions(self.repository)?;
-        }
-        Ok((index, inventory))
-    }
-
     fn run_marker(
         &mut self,
         index: &dyn ChunkIndex,
@@ -440,16 +420,24 @@ impl<'a> Collector<'a> {
 
     /// One epoch: G2 to G8. `false` if another collector decided it.
     fn round(&mut self, marked: &mut Marked) -> Result<bool> {
-        let round = self.condemn(marked)?;
+        let mut round = self.condemn(marked)?;
+        let rescued = std::mem::take(&mut round.rescued);
         if round.condemned.is_empty() {
+            // What another collector has deleted meanwhile cannot be copied either.
+            if !rescued.kept.is_empty() && self.is_overtaken(marked.epoch)? {
+                return Ok(false);
+            }
+            self.count_copied(rescued);
             return Ok(true);
         }
         let plan = marked.plan(round.condemned.clone());
         let number = epoch::next_number(marked.epoch)?;
         let older = std::mem::take(&mut marked.older_plans);
         let Some(decided) = epoch::publish(self.repository, number, plan, &older)? else {
+            // With the plan goes all that there was to say about it.
             return Ok(false);
         };
+        self.count_copied(rescued);
         marked.older_plans = vec![decided.plan_id];
         marked.epoch = number;
         self.settle(number)?;
@@ -478,11 +466,10 @@ impl<'a> Collector<'a> {
         let mut stored = Vec::new();
         let snapshots = &marked.snapshots;
         let what = (&taken, gathered, dead_max_bytes);
-        let kept = match self.copy(&inventory, what, snapshots, &mut stored) {
+        let rescued = match self.copy(&inventory, what, snapshots, &mut stored) {
             Ok(rescued) => {
-                self.count_copied(&rescued);
                 marked.settle_account(&taken, dead_max_bytes, rescued.stored_bytes);
-                rescued.kept
+                rescued
             }
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.put_back(marked, &taken, dead_max_bytes);
@@ -495,14 +482,13 @@ impl<'a> Collector<'a> {
         marked.rounds.succeeded(&taken);
         self.phase("copy", started);
         // What is needed of them cannot be copied: they stay as they are.
-        let stay: BTreeSet<ContainerId> = kept.iter().map(|(id, _)| *id).collect();
-        self.report.kept.extend(kept);
+        let stay: BTreeSet<ContainerId> = rescued.kept.iter().map(|(id, _)| *id).collect();
         let condemned: Vec<ContainerId> =
             taken.condemned.into_iter().filter(|id| !stay.contains(id)).collect();
         // What a failed round has left behind counts for nothing: its copies were not counted.
         let stored_bytes =
             condemned.iter().map(|id| (*id, stored_bytes(&marked.liveness, &[*id]))).collect();
-        Ok(Round { condemned, stored_bytes })
+        Ok(Round { condemned, stored_bytes, rescued })
     }
 
     fn settle(&mut self, number: u64) -> Result<()> {
@@ -562,8 +548,9 @@ impl<'a> Collector<'a> {
         Ok(self.report)
     }
 
-    fn count_copied(&mut self, rescued: &Rescued) {
-        self.proved.extend(&rescued.written);
+    fn count_copied(&mut self, rescued: Rescued) {
+        self.proved.extend(rescued.written);
+        self.report.kept.extend(rescued.kept);
         self.report.copied_chunks += rescued.chunks;
         self.report.nodes_for_order += rescued.nodes_for_order;
         self.report.copied_bytes += rescued.stored_bytes;

@@ -284,8 +284,7 @@ impl CopyForward<'_> {
         }
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
-        let has_damage = self.inventory.containers.iter().any(|container| !container.sound);
-        let mut copies = Copies { open, handed_in: HandedIn::default(), has_damage };
+        let mut copies = Copies { open, handed_in: HandedIn::default() };
         let mut is_warm = self.repacking.is_some();
         for frame in frames {
             self.job.interrupt.check()?;
@@ -319,7 +318,7 @@ impl CopyForward<'_> {
         let Some(section) = reader.section(container)? else {
             return Ok(false);
         };
-        if copies.has_damage && !are_makeable(&section, first.frame, reader)? {
+        if !are_makeable(&section, first.frame, reader)? {
             return Ok(false);
         }
         let location = Location { container, section, position };
@@ -539,8 +538,6 @@ const DELTAS: usize = 3;
 struct Copies {
     open: [OpenContainer; KINDS],
     handed_in: HandedIn,
-    /// Whether a check has found any in this store.
-    has_damage: bool,
 }
 
 /// Whether all differences of a frame can be made, those included that nobody needs: a copy of it

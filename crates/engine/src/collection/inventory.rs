@@ -6,6 +6,9 @@
 //! was stopped, and the next one goes on with it. A pack is trusted because each section is
 //! sealed under its container's name; that a container exists is told by the list alone.
 //!
+//! Names follow a clock, so their order is a preference. A section that does not open in its
+//! container is looked for in every pack before the scan fails.
+//!
 //! Memory: some 64 bytes a container; a section or a pack at a time.
 
 use crate::container::list;
@@ -35,6 +38,8 @@ pub struct InventoryItem {
     /// Whether nothing bad was found about it: a damaged container is no holder either, and what it
     /// may still hold alone is left to it.
     pub sound: bool,
+    /// Whether its section opens somewhere: no scan meets it otherwise.
+    pub readable: bool,
     /// Whether it may be condemned.
     pub eligible: bool,
 }
@@ -64,11 +69,12 @@ impl Inventory {
     pub fn take(repository: &Repository, covered: &[ContainerId]) -> Result<Self> {
         let mut containers = Vec::new();
         repository.store().list(layout::CONTAINERS, &mut |listed| {
-            if let Ok(id) = layout::last_component(listed.key.as_str()).parse::<ContainerId>() {
+            if let Some(id) = layout::container_of(listed.key.as_str()) {
                 let indexed = covered.binary_search(&id).is_ok();
                 let stored_bytes = listed.size_bytes;
-                let (sound, eligible) = (true, true);
-                containers.push(InventoryItem { id, stored_bytes, indexed, sound, eligible });
+                let (sound, readable, eligible) = (true, true, true);
+                let item = InventoryItem { id, stored_bytes, indexed, sound, readable, eligible };
+                containers.push(item);
             }
             Ok(())
         })?;
@@ -112,7 +118,8 @@ impl Inventory {
     }
 
     /// Calls `each` with the section of every container that `wanted` names, each once, about
-    /// newest first. Containers that have vanished are passed over.
+    /// newest first. Containers that have vanished are passed over, and those whose section is
+    /// known to open nowhere.
     ///
     /// Errors: `Damaged` with the container's name if a section can be read nowhere.
     pub fn scan(
@@ -153,22 +160,29 @@ impl Inventory {
         job: &Job,
         each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
     ) -> Result<ScanCounters> {
-        let mut left: Vec<bool> = self.containers.iter().map(wanted).collect();
+        let is_wanted = |container: &InventoryItem| container.readable && wanted(container);
+        let mut left: Vec<bool> = self.containers.iter().map(is_wanted).collect();
         let mut counters = ScanCounters::default();
         let count = left.iter().filter(|wanted| **wanted).count();
-        if count * FEW >= left.len() {
+        let all = 0..self.containers.len();
+        let are_many = count * FEW >= left.len();
+        if !are_many {
+            let some = (all.clone(), &mut left[..], false);
+            self.scan_alone(repository, some, job, &mut counters, each)?;
+        }
+        if are_many || left.contains(&true) {
             self.scan_packs(repository, &mut left, job, &mut counters, each)?;
         }
-        let all = 0..self.containers.len();
-        self.scan_alone(repository, (all, &mut left), job, &mut counters, each)?;
+        self.scan_alone(repository, (all, &mut left, true), job, &mut counters, each)?;
         Ok(counters)
     }
 
-    /// Scans those that are left of some containers one by one, newest first.
+    /// Scans those that are left of some containers one by one, newest first. What cannot be read
+    /// is left, unless this is its last chance.
     fn scan_alone(
         &self,
         repository: &Repository,
-        (some, left): (Range<usize>, &mut [bool]),
+        (some, left, is_last): (Range<usize>, &mut [bool], bool),
         job: &Job,
         counters: &mut ScanCounters,
         each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
@@ -179,11 +193,16 @@ impl Inventory {
             else {
                 continue;
             };
-            if !std::mem::take(left) {
+            if !*left {
                 continue;
             }
             job.interrupt.check()?;
-            match reader::read_section_told(repository, container.id) {
+            let read = reader::read_section_told(repository, container.id);
+            if !is_last && read.as_ref().is_err_and(|error| error.is_unreadable()) {
+                continue;
+            }
+            *left = false;
+            match read {
                 Ok(opened) => {
                     counters.sections += 1;
                     self.refuse_if_lost(&opened.section)?;
@@ -213,7 +232,8 @@ impl Inventory {
             // A pack is written after the containers that it describes.
             if let Ok(written) = layout::last_component(name).parse::<ContainerId>() {
                 let newer = self.containers.partition_point(|container| container.id <= written);
-                self.scan_alone(repository, (newer..older, left), job, counters, each)?;
+                let some = (newer..older, &mut *left, false);
+                self.scan_alone(repository, some, job, counters, each)?;
                 older = older.min(newer);
             }
             let Ok(bytes) = repository.store().get(&Key::new(name.as_str())?) else {
@@ -246,6 +266,16 @@ impl Inventory {
         }
     }
 
+    /// Has all scans pass over containers whose section opens nowhere. They hold nothing, and
+    /// nobody may condemn them.
+    pub fn pass_over(&mut self, unreadable: &BTreeSet<ContainerId>) {
+        for container in &mut self.containers {
+            if unreadable.contains(&container.id) {
+                (container.readable, container.sound, container.eligible) = (false, false, false);
+            }
+        }
+    }
+
     /// Bars containers from being condemned.
     pub fn bar(&mut self, barred: impl Fn(&InventoryItem) -> bool) {
         for container in &mut self.containers {
@@ -257,5 +287,14 @@ impl Inventory {
     #[must_use]
     pub fn missing(&self, covered: &[ContainerId]) -> BTreeSet<ContainerId> {
         covered.iter().copied().filter(|id| self.ordinal(*id).is_none()).collect()
+    }
+
+    /// The index's containers that hold nothing any more: they are missing, or their section opens
+    /// nowhere.
+    #[must_use]
+    pub fn gone(&self, covered: &[ContainerId]) -> BTreeSet<ContainerId> {
+        let found = |id: ContainerId| self.ordinal(id).and_then(|at| self.containers.get(at));
+        let is_gone = |id: &ContainerId| found(*id).is_none_or(|container| !container.readable);
+        covered.iter().copied().filter(is_gone).collect()
     }
 }

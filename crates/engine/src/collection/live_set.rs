@@ -8,6 +8,7 @@
 //! ([`Marks::prepare`]).
 
 use super::inventory::{Inventory, InventoryItem};
+use super::losses::Losses;
 use super::spilled_live::SpilledLive;
 use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::job::Job;
@@ -19,6 +20,7 @@ use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::perfect_hash::PerfectHash;
 use onefold_types::{ContainerId, Result};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Bytes that an exact set takes for each chunk, room to grow included.
 pub const EXACT_BYTES_PER_CHUNK: usize = 36;
@@ -141,18 +143,28 @@ impl LiveSet {
 pub struct Marks {
     /// The marked chunks.
     pub set: LiveSet,
-    /// Prefixes, rising, that the index knows in missing containers only.
-    lost: Vec<u64>,
+    losses: Arc<Losses>,
     /// References to those.
     pub lost_references: u64,
     _lease: Option<Lease>,
 }
 
 impl Marks {
-    /// Nothing is marked yet; `lost` rises.
+    /// Nothing is marked yet.
     #[must_use]
-    pub fn new(set: LiveSet, lost: Vec<u64>) -> Self {
-        Self { set, lost, lost_references: 0, _lease: None }
+    pub fn new(set: LiveSet, losses: &Arc<Losses>) -> Self {
+        Self { set, losses: Arc::clone(losses), lost_references: 0, _lease: None }
+    }
+
+    /// What was found to be lost when it was looked for last.
+    #[must_use]
+    pub fn losses(&self) -> &Arc<Losses> {
+        &self.losses
+    }
+
+    /// From now on this is what is lost.
+    pub fn set_losses(&mut self, losses: Losses) {
+        self.losses = Arc::new(losses);
     }
 
     /// The memory that these marks take belongs to them.
@@ -171,10 +183,10 @@ impl Marks {
         self.set.insert(prefix)
     }
 
-    /// Whether only missing containers are known to have the chunk.
+    /// Whether the chunk cannot be made of what is there.
     #[must_use]
     pub fn is_lost(&self, prefix: u64) -> bool {
-        !self.lost.is_empty() && self.lost.binary_search(&prefix).is_ok()
+        self.losses.is_lost(prefix)
     }
 
     /// How many chunks can be prepared for.

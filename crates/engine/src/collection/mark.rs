@@ -23,8 +23,10 @@ use super::bases::{self, Links};
 use super::enumeration::{self, EnumerationCounters};
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
+use super::losses::Losses;
 use super::partitioned::Partitioned;
 use super::spill::Scratch;
+use crate::container::unreadable::WAY_OUT;
 use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -147,14 +149,15 @@ impl Marker<'_> {
         let mut algorithm = self.resolve(wanted);
         self.report.index_entries = self.index.entries();
         self.report.snapshots = roots.len() as u64;
-        let lost = self.lost_prefixes()?;
-        let mut made = self.whole_or_focused(algorithm, roots, &lost);
+        let repository = self.repository;
+        let losses = Arc::new(Losses::find(repository, self.index, self.inventory, self.job)?);
+        let mut made = self.whole_or_focused(algorithm, roots, &losses);
         if algorithm != MarkAlgorithm::Partitioned
             && made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded)
         {
             // Too many nodes for a table of them.
             algorithm = MarkAlgorithm::Partitioned;
-            made = self.whole_or_focused(algorithm, roots, &lost);
+            made = self.whole_or_focused(algorithm, roots, &losses);
         }
         if wanted == MarkAlgorithm::Auto
             && algorithm == MarkAlgorithm::Partitioned
@@ -163,7 +166,7 @@ impl Marker<'_> {
         {
             // Nobody asked for scratch files. Where it is the store that fails, it fails again.
             algorithm = MarkAlgorithm::PhysicalPlus;
-            made = self.whole_or_focused(algorithm, roots, &lost);
+            made = self.whole_or_focused(algorithm, roots, &losses);
         }
         self.report.algorithm = algorithm;
         made
@@ -173,21 +176,21 @@ impl Marker<'_> {
         &mut self,
         algorithm: MarkAlgorithm,
         roots: &[Reference],
-        lost: &[u64],
+        losses: &Arc<Losses>,
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
         if algorithm == MarkAlgorithm::Partitioned {
-            return self.partitioned(roots, lost);
+            return self.partitioned(roots, losses);
         }
         let filters = matches!(algorithm, MarkAlgorithm::Logical | MarkAlgorithm::Physical);
         let entries = self.index.entries();
         let focus = Focus::plan(entries, FILTER_BITS_PER_CHUNK, self.memory_bytes, self.seed);
         if !filters || focus.is_whole() {
             self.report.rounds = 1;
-            let (marks, instances) = self.mark(algorithm, roots, Attention::Whole, lost)?;
+            let (marks, instances) = self.mark(algorithm, roots, Attention::Whole, losses)?;
             return self.judge(marks, instances, &|container| container.eligible);
         }
         self.report.rounds = 2;
-        let (marks, instances) = self.mark(algorithm, roots, Attention::Sample(focus), lost)?;
+        let (marks, instances) = self.mark(algorithm, roots, Attention::Sample(focus), losses)?;
         let (_, sampled) = self.judge(marks, instances, &|container| container.eligible)?;
         let candidates = self.candidates(sampled)?;
         let is_candidate = |container: &InventoryItem| {
@@ -201,7 +204,7 @@ impl Marker<'_> {
         };
         self.inventory.scan(self.repository, &is_candidate, self.job, add)?;
         let attention = Attention::Candidates(filter);
-        let (marks, instances) = self.mark(algorithm, roots, attention, lost)?;
+        let (marks, instances) = self.mark(algorithm, roots, attention, losses)?;
         self.judge(marks, instances, &is_candidate)
     }
 
@@ -209,7 +212,7 @@ impl Marker<'_> {
     fn partitioned(
         &mut self,
         roots: &[Reference],
-        lost: &[u64],
+        losses: &Arc<Losses>,
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
         self.report.rounds = 1;
         let scratch = Scratch::new(self.scratch.clone());
@@ -220,14 +223,14 @@ impl Marker<'_> {
         let analysis = Instant::now();
         self.job.progress.set_current("metadata sections");
         self.job.progress.set_totals(self.inventory.containers.len() as u64, 0);
-        let mut links = Links::with_memory(bytes / LINKS_PART);
+        let mut links = Links::with_memory(bytes / LINKS_PART, losses);
         let (nodes, scan) = partitioned.scan(&mut links)?;
         let _links = scratch.hold(links.bytes_used());
         self.count_scan(scan);
         self.phase("analysis", analysis);
         let enumeration = Instant::now();
         self.job.progress.set_current("snapshots");
-        let mut marks = partitioned.marks(lost.to_vec());
+        let mut marks = partitioned.marks(losses);
         let walked = partitioned.walk(&nodes, roots, &mut marks)?;
         drop(nodes);
         self.report.bases_pinned +=
@@ -265,20 +268,20 @@ impl Marker<'_> {
         algorithm: MarkAlgorithm,
         roots: &[Reference],
         attention: Attention,
-        lost: &[u64],
+        losses: &Arc<Losses>,
     ) -> Result<(Marks, Instances)> {
         let analysis = Instant::now();
         let (set, counters) = self.empty_set(algorithm, attention)?;
         let (table, links) = match algorithm {
             MarkAlgorithm::Logical => (None, None),
             _ => {
-                let mut links = Links::with_memory(self.memory_bytes / LINKS_PART);
+                let mut links = Links::with_memory(self.memory_bytes / LINKS_PART, losses);
                 (Some(self.node_table(&mut links)?), Some(links))
             }
         };
         self.phase("analysis", analysis);
         let enumeration = Instant::now();
-        let mut marks = Marks::new(set, lost.to_vec());
+        let mut marks = Marks::new(set, losses);
         self.job.progress.set_current("snapshots");
         let walked = match &table {
             Some(table) => enumeration::physical(
@@ -366,13 +369,17 @@ impl Marker<'_> {
         let started = Instant::now();
         self.job.progress.set_current("instances");
         let ids = self.inventory.ids();
+        let containers = &self.inventory.containers;
+        let is_sound = |at: u32| containers.get(at as usize).is_some_and(|one| one.sound);
         let entries = self.index.entries();
         let mut instances =
             LiveInstances::with_memory(entries, self.memory_bytes / 2, self.seed.rotate_left(32))?;
         let mut scan = self.index.scan(self.repository, &ids, 0)?;
         let mut group = Vec::new();
         while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
-            if let Some(newest) = group.last().and_then(|ordinal| ids.get(*ordinal as usize))
+            // What is damaged holds nothing for sure, however new it is called.
+            let sound = group.iter().rev().find(|ordinal| is_sound(**ordinal));
+            if let Some(newest) = sound.and_then(|ordinal| ids.get(*ordinal as usize))
                 && marks.contains(prefix)
             {
                 instances.insert(prefix, *newest);
@@ -423,35 +430,14 @@ impl Marker<'_> {
         Ok((marks, liveness))
     }
 
-    /// Prefixes, rising, of chunks that the index knows in containers that are missing, and nowhere
-    /// else.
-    fn lost_prefixes(&self) -> Result<Vec<u64>> {
-        let covered = self.index.covered();
-        let missing = self.inventory.missing(&covered);
-        if missing.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut scan = self.index.scan(self.repository, &covered, 0)?;
-        let (mut lost, mut group) = (Vec::new(), Vec::new());
-        while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
-            let gone = |ordinal: &u32| {
-                covered.get(*ordinal as usize).is_none_or(|id| missing.contains(id))
-            };
-            if group.iter().all(gone) {
-                lost.push(prefix);
-            }
-        }
-        Ok(lost)
-    }
-
     fn lost_error(&self, references: u64) -> Error {
-        let missing = self.inventory.missing(&self.index.covered());
-        let names: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
+        let gone = self.inventory.gone(&self.index.covered());
+        let names: Vec<String> = gone.iter().take(5).map(ToString::to_string).collect();
         Error::damaged(format!(
-            "snapshots refer {references} times to chunks of containers that are missing ({}{}); \
-             nothing was collected, run 'onefold check'",
+            "snapshots refer {references} times to chunks of containers that are missing or cannot \
+             be read ({}{}); nothing was collected: {WAY_OUT}",
             names.join(", "),
-            if missing.len() > names.len() { ", ..." } else { "" }
+            if gone.len() > names.len() { ", ..." } else { "" }
         ))
     }
 

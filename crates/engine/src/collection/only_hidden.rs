@@ -18,6 +18,7 @@ use super::inventory::Inventory;
 use super::live_set::EXACT_BYTES_PER_CHUNK;
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::{CollectOptions, roots_of};
+use crate::container::unreadable;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -65,7 +66,10 @@ pub fn only_hidden(
     }
     let index = FingerprintIndex::open(repository)?;
     let mut inventory = Inventory::take(repository, &index.covered())?;
-    inventory.distrust(&quarantine::load_ids(repository)?);
+    let quarantine = quarantine::load_ids(repository)?;
+    inventory.distrust(&quarantine);
+    let unreadable = unreadable::find(repository, quarantine, job)?;
+    inventory.pass_over(&unreadable.into_keys().collect());
     inventory.bar(|container| !container.indexed || !container.sound);
     let lease = repository.purse().take(repository.memory().marks_bytes);
     let memory_bytes = options.marks_bytes.unwrap_or(lease.bytes().max(MARKS_MIN_BYTES));

@@ -28,6 +28,7 @@ use super::enumeration::EnumerationCounters;
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::level_queue::{DUE_WORDS, LevelQueue, fingerprint, words};
 use super::live_set::{LiveSet, Marks};
+use super::losses::Losses;
 use super::spill::{Held, RecordFile, RecordReader, Scratch, Sorted, SpillSet, Split};
 use super::spilled_live::SpilledLive;
 use crate::chunks::{Chunk, ChunkReader, Location};
@@ -110,11 +111,11 @@ impl<'a> Partitioned<'a> {
         Self { repository, index, inventory, job, scratch, shares, tallies, _held: held }
     }
 
-    /// No chunk is marked yet; `lost` are prefixes, rising, that are known to be lost.
+    /// No chunk is marked yet.
     #[must_use]
-    pub fn marks(&self, lost: Vec<u64>) -> Marks {
+    pub fn marks(&self, losses: &Arc<Losses>) -> Marks {
         let live = SpilledLive::new(self.scratch, self.shares.live);
-        Marks::new(LiveSet::Partitioned(Box::new(live)), lost)
+        Marks::new(LiveSet::Partitioned(Box::new(live)), losses)
     }
 
     /// The first step: all nodes that indexed containers hold, sorted; and the links of deltas.
@@ -126,9 +127,10 @@ impl<'a> Partitioned<'a> {
         let each = &mut |ordinal: usize, section: &MetadataSection| {
             let unknown = || bug!("a container is not in the inventory", ordinal);
             let tally = tallies.get_mut(ordinal).ok_or_else(unknown)?;
-            let indexed = inventory.containers.get(ordinal).is_some_and(|one| one.indexed);
+            let container = inventory.containers.get(ordinal).ok_or_else(unknown)?;
+            let indexed = container.indexed;
             tally.known = true;
-            links.note(section);
+            links.note(container.id, section);
             for (position, chunk) in (0_u64..).zip(&section.chunks) {
                 tally.chunks += 1;
                 tally.plain_bytes += u64::from(chunk.length);

@@ -8,7 +8,7 @@ use onefold_types::{ContainerId, Result};
 pub fn container_names(repository: &Repository) -> Result<Vec<ContainerId>> {
     let mut ids = Vec::new();
     repository.store().list_names(layout::CONTAINERS, &mut |name| {
-        ids.extend(layout::last_component(name).parse::<ContainerId>());
+        ids.extend(layout::container_of(name));
         Ok(())
     })?;
     ids.sort_unstable();
@@ -29,11 +29,12 @@ pub fn difference(all: &[ContainerId], others: &[ContainerId]) -> Vec<ContainerI
     difference
 }
 
-/// The names of all metadata packs.
+/// The names of all metadata packs; what has another name than a pack may have is none.
 pub fn list_packs(repository: &Repository) -> Result<Vec<String>> {
     let mut names = Vec::new();
     repository.store().list_names(layout::METADATA, &mut |name| {
-        names.push(format!("{}/{}", layout::METADATA, layout::last_component(name)));
+        let pack = layout::last_component(name).parse::<ContainerId>();
+        names.extend(pack.map(layout::metadata_pack));
         Ok(())
     })?;
     names.sort_unstable();

@@ -269,7 +269,7 @@ fn settle(
 
 fn store_container(store: &dyn Store, container: &FinishedContainer) -> Result<()> {
     let key = Key::new(layout::container(container.id))?;
-    store.put(&key, &container.bytes)?;
+    store.put_fresh(&key, &container.bytes)?;
     let tail_bytes = container.sealed_section.len() + FOOTER_BYTES;
     let (size, tail) = store.get_tail(&key, tail_bytes)?;
     if size != container.bytes.len() as u64

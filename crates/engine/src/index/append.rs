@@ -72,7 +72,7 @@ pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<bool> {
     for _ in 0..TRIES_MAX {
         let id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
         let key = Key::new(layout::metadata_pack(id))?;
-        match repository.store().put(&key, pack) {
+        match repository.store().put_fresh(&key, pack) {
             Ok(()) => {}
             // The directory is in a bad state.
             Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid) => {

@@ -91,7 +91,12 @@ pub fn write_run(
         sum: EntrySum::default(),
     };
     let key = Key::new(layout::index_run(id))?;
-    repository.store().put_pieces(&key, &mut |piece| writer.write(piece, next))?;
+    let put = repository.store().put_pieces(&key, &mut |piece| writer.write(piece, next));
+    match put {
+        // The name is fresh: if it is this run, somebody on the way has repeated the request.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => other?,
+    }
     let RunWriter { table, sum, .. } = writer;
     match read_back::verify(repository, id, &table, sum) {
         Ok(()) => {

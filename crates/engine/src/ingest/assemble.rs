@@ -11,7 +11,7 @@ use crate::tree::directory::{DirectoryBuilder, OwnerNames};
 use crate::tree::file_map::FileMapBuilder;
 use crate::tree::path;
 use crossbeam_channel::{Receiver, Sender};
-use onefold_format::node::{Entry, Extent, Reference, Time};
+use onefold_format::node::{Entry, Extent, Listing, Reference, Time};
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result, bug, invariant};
 use std::collections::HashMap;
@@ -107,19 +107,23 @@ struct OpenMessage {
 impl Assembler<'_> {
     /// Takes items until the walk ends.
     pub fn run(&mut self, items: &Receiver<Vec<Item>>, done: &mut Vec<Assembled>) -> Result<()> {
-        let mut open: Vec<(Entry, DirectoryBuilder)> = Vec::new();
+        // With how many entries each directory has so far.
+        let mut open: Vec<(Entry, DirectoryBuilder, u64)> = Vec::new();
         let mut finished = None;
         for item in items.iter().flatten() {
             let entry = match item {
                 Item::Enter(entry) => {
                     self.summary.directories += 1;
-                    open.push((entry, DirectoryBuilder::default()));
+                    open.push((entry, DirectoryBuilder::default(), 0));
                     continue;
                 }
-                Item::Leave => {
-                    let Some((entry, builder)) = open.pop() else {
+                Item::Leave { listed } => {
+                    let Some((mut entry, builder, entries)) = open.pop() else {
                         return Err(bug!("a directory is left that was never entered"));
                     };
+                    // Every name that it had is in the snapshot.
+                    let is_whole = listed == Some(entries) && !self.is_manifest;
+                    entry.listing = if is_whole { Listing::Whole } else { Listing::Partial };
                     Some(self.close_directory(entry, builder)?)
                 }
                 Item::SourceDone(source) => {
@@ -131,7 +135,10 @@ impl Assembler<'_> {
             };
             let Some(entry) = entry else { continue };
             match open.last_mut() {
-                Some((_, builder)) => builder.push(entry, self.names, self.stream)?,
+                Some((_, builder, entries)) => {
+                    *entries += 1;
+                    builder.push(entry, self.names, self.stream)?;
+                }
                 None => finished = Some(entry),
             }
         }
@@ -186,7 +193,7 @@ impl Assembler<'_> {
                 Ok(Some(entry))
             }
             Item::Read { path, entry, known } => self.read(&path, entry, known),
-            Item::Enter(_) | Item::Leave | Item::SourceDone(_) | Item::Failed(_) => Ok(None),
+            Item::Enter(_) | Item::Leave { .. } | Item::SourceDone(_) | Item::Failed(_) => Ok(None),
         }
     }
 
@@ -245,11 +252,18 @@ impl Assembler<'_> {
             self.linked.insert((entry.device, entry.inode), LinkedContent::of(&entry));
         }
         if end.changed_while_read && !self.is_manifest {
-            let error = Error::new(ErrorKind::Source, "it changed while it was read");
-            self.job.observer.problem(&path::display(path), &error);
+            let what = "it changed while it was read; what was read is saved";
+            self.job.observer.warning(&path::display(path), what);
+        }
+        if let Some(error) = end.attributes {
+            self.problem(path, &error);
         }
         self.summary.bytes_read += length;
-        let what = if known { "changed" } else { "new" };
+        let what = match (known, end.was_read_again) {
+            (_, true) => "read again",
+            (true, false) => "changed",
+            (false, false) => "new",
+        };
         match known {
             true => self.summary.files_changed += 1,
             false => self.summary.files_new += 1,

@@ -5,10 +5,12 @@
 //! only where hard links need it, so that an unchanged directory stays the same node.
 
 use crate::stub;
+use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{FileType, Stat};
-use std::ffi::CStr;
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -89,8 +91,59 @@ pub enum AttributeSource<'a> {
     Path(&'a Path),
 }
 
-/// The extended attributes, sorted by name; access control lists are among them.
-pub fn xattrs(source: AttributeSource<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// Names that are asked for where the system does not list any.
+const ASKED_UNLISTED: [&CStr; 4] = [
+    c"security.capability",
+    c"security.selinux",
+    c"system.posix_acl_access",
+    c"system.posix_acl_default",
+];
+
+/// Puts an entry's extended attributes into it, sorted by name; access control lists are among
+/// them. Those of the system come first where there is not room for all.
+///
+/// Errors: some could not be read or stored. The entry has the others, and says that it lacks some.
+pub fn put_xattrs(entry: &mut Entry, source: AttributeSource<'_>) -> Result<()> {
+    let mut outcome = Ok(());
+    let mut names = names_of(source).unwrap_or_else(|error| {
+        outcome = Err(error);
+        ASKED_UNLISTED.map(CStr::to_owned).to_vec()
+    });
+    names.sort_unstable_by_key(|name| (name.to_bytes().starts_with(b"user."), name.clone()));
+    let mut pairs = Vec::new();
+    let (mut kept_bytes, mut all_bytes) = (0, 0);
+    for name in names {
+        let value = match xattr(source, &name) {
+            Ok(Some(value)) => value,
+            Ok(None) => continue,
+            Err(error) => {
+                outcome = outcome.and(Err(error));
+                continue;
+            }
+        };
+        let bytes = name.count_bytes() + value.len();
+        all_bytes += bytes;
+        if kept_bytes + bytes <= limits::XATTRS_MAX_BYTES {
+            kept_bytes += bytes;
+            pairs.push((name.into_bytes(), value));
+        }
+    }
+    pairs.sort_unstable();
+    entry.xattrs = pairs;
+    if kept_bytes < all_bytes {
+        let message = format!(
+            "some of its extended attributes are not saved: they take {all_bytes} bytes, more than \
+             can be stored"
+        );
+        outcome = outcome.and(Err(Error::new(ErrorKind::LimitExceeded, message)));
+    }
+    entry.lacks_attributes = outcome.is_err();
+    outcome
+}
+
+/// The names of the extended attributes, without the one that makes a stub: it says where the data
+/// is now, which is not where it will be.
+fn names_of(source: AttributeSource<'_>) -> Result<Vec<CString>> {
     let mut names = vec![0; 256];
     let names = loop {
         let listed = match source {
@@ -100,42 +153,24 @@ pub fn xattrs(source: AttributeSource<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match listed {
             Ok(0) => return Ok(Vec::new()),
             Ok(length) => break &names[..length],
-            Err(rustix::io::Errno::RANGE) if names.len() < limits::XATTRS_MAX_BYTES => {
+            Err(Errno::RANGE) if names.len() < limits::XATTRS_MAX_BYTES => {
                 names = vec![0; names.len() * 4];
             }
             // The file system has none, or the file may not be asked (a device, a foreign link).
-            Err(
-                rustix::io::Errno::OPNOTSUPP
-                | rustix::io::Errno::NODATA
-                | rustix::io::Errno::BADF
-                | rustix::io::Errno::PERM,
-            ) => return Ok(Vec::new()),
-            Err(errno) => return Err(Error::io("listing extended attributes", errno.into())),
+            Err(Errno::OPNOTSUPP | Errno::NODATA | Errno::BADF | Errno::PERM) => {
+                return Ok(Vec::new());
+            }
+            Err(errno) => {
+                let what = "only those of its extended attributes are saved that the system \
+                            looks at; listing all";
+                return Err(Error::io(what, errno.into()));
+            }
         }
     };
-    let mut pairs = Vec::new();
-    let mut total = 0;
-    for name in names.split_inclusive(|byte| *byte == 0) {
-        let Ok(name) = CStr::from_bytes_with_nul(name) else {
-            continue;
-        };
-        // It says where the data is now, which is not where it will be.
-        if name.to_bytes() == stub::ATTRIBUTE.as_bytes() {
-            continue;
-        }
-        if let Some(value) = xattr(source, name)? {
-            total += name.count_bytes() + value.len();
-            pairs.push((name.to_bytes().to_vec(), value));
-        }
-    }
-    if total > limits::XATTRS_MAX_BYTES {
-        return Err(Error::new(
-            ErrorKind::LimitExceeded,
-            format!("its extended attributes take {total} bytes, more than can be stored"),
-        ));
-    }
-    pairs.sort_unstable();
-    Ok(pairs)
+    let all = names.split_inclusive(|byte| *byte == 0);
+    let named = all.filter_map(|name| CStr::from_bytes_with_nul(name).ok());
+    let others = named.filter(|name| name.to_bytes() != stub::ATTRIBUTE.as_bytes());
+    Ok(others.map(CStr::to_owned).collect())
 }
 
 /// One extended attribute; `None` if it has gone meanwhile.
@@ -151,12 +186,14 @@ fn xattr(source: AttributeSource<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
                 value.truncate(length);
                 return Ok(Some(value));
             }
-            Err(rustix::io::Errno::RANGE) if value.len() < limits::XATTRS_MAX_BYTES => {
+            Err(Errno::RANGE) if value.len() < limits::XATTRS_MAX_BYTES => {
                 value = vec![0; value.len() * 4];
             }
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM) => return Ok(None),
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => return Ok(None),
             Err(errno) => {
-                return Err(Error::io("reading an extended attribute", errno.into()));
+                let name = path::display(name.to_bytes());
+                let what = format!("its extended attribute '{name}' is not saved");
+                return Err(Error::io(what, errno.into()));
             }
         }
     }

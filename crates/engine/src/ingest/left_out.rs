@@ -7,9 +7,11 @@
 //! Each walk counts for itself, and the counts of the streams of one attempt are added up: a backup
 //! that has to start over counts anew.
 
+use crate::job::Interrupt;
+use crate::user_file;
 use onefold_format::layout;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -135,11 +137,10 @@ pub fn is_gone(error: &Error, directory: &OwnedFd, name: &[u8]) -> bool {
 
 /// Whether a directory is a store: it has two copies of what describes one.
 #[must_use]
-pub fn is_store(directory: &OwnedFd) -> bool {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+pub fn is_store(directory: &OwnedFd, interrupt: &Interrupt) -> bool {
     [layout::CONFIGURATION, layout::CONFIGURATION_COPY].iter().all(|name| {
         let mut start = [0; DESCRIBED_BYTES];
-        let read = rustix::fs::openat(directory, *name, flags, Mode::empty())
+        let read = user_file::open(directory, *name, OFlags::RDONLY, interrupt)
             .and_then(|file| rustix::io::read(&file, &mut start[..]));
         let text = String::from_utf8_lossy(&start);
         read.is_ok() && text.trim_start().starts_with('{') && text.contains("\"format_version\"")
@@ -147,10 +148,9 @@ pub fn is_store(directory: &OwnedFd) -> bool {
 }
 
 /// Whether a directory is marked as a cache. A tag that cannot be read marks nothing.
-pub fn is_cache(directory: &OwnedFd) -> Result<bool> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+pub fn is_cache(directory: &OwnedFd, interrupt: &Interrupt) -> Result<bool> {
     let mut start = [0; CACHE_SIGNATURE.len()];
-    let read = rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
+    let read = user_file::open(directory, CACHE_TAG, OFlags::RDONLY, interrupt)
         .and_then(|file| rustix::io::read(&file, &mut start[..]))
         .map_err(|errno| Error::io("reading the tag of a cache", errno.into()));
     match read {
@@ -162,6 +162,7 @@ pub fn is_cache(directory: &OwnedFd) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::Mode;
 
     #[test]
     fn r85_a_directory_with_several_marks_counts_once_and_meets_all() {

@@ -14,7 +14,7 @@ use super::source_tree::{self, ArrangedSource, SourceTree};
 use super::storing::{Announced, Ready, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::stubs::StubData;
-use super::top::{nest, place};
+use super::top::{Root, nest, place};
 use super::versions::Versions;
 use super::walk::Keeping;
 use super::{BackupOptions, BackupReport, DeltaReport, ParentChoice, Selection, Source};
@@ -30,8 +30,9 @@ use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::{Commit, Snapshot, SnapshotList, evidence};
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{Entry, Listing, Reference};
+use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::retention::is_dated_before;
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +101,8 @@ struct Prepared {
     /// Roots of the directory's own manifests that may be built upon.
     manifests: Vec<Reference>,
     heads: Vec<SessionId>,
+    /// The snapshot with the latest date of those that were there, and its date.
+    latest: Option<(i64, SessionId)>,
     /// Names that were decided and in no checkpoint.
     new_names: usize,
     /// Containers that tell of lost records.
@@ -121,14 +124,14 @@ struct Prepared {
 
 /// A finished tree.
 struct Tree {
-    root: Reference,
+    root: Root,
     summary: Summary,
     left_out: LeftOut,
     placement: RecordedPlacement,
 }
 
 /// What building a tree came to.
-type Built = (Reference, Summary, LeftOut);
+type Built = (Root, Summary, LeftOut);
 
 /// Roots of the directory's own manifests that are live now that the epoch is known (W3). None is
 /// forgotten meanwhile: that takes the share's lock.
@@ -187,7 +190,7 @@ impl Backup<'_> {
                     stubs: &stubs,
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
-                let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
+                let root = place(&tree, &mut outcomes.done, &mut writers[0])?.root;
                 Ok((root, outcomes.summary, outcomes.left_out))
             });
             if ready.session.was_fenced(&built) {
@@ -243,7 +246,7 @@ impl Backup<'_> {
             ready = self.begin(&names, None)?;
             let reader = TreeReader::open(self.repository)?;
             tree.placement = RecordedPlacement::default();
-            if !tree_present(&ready.session.store, &reader, tree.root)? {
+            if !tree_present(&ready.session.store, &reader, tree.root.reference)? {
                 ready.session.abandon();
                 return Err(stream_lost());
             }
@@ -316,6 +319,7 @@ impl Backup<'_> {
             parent,
             relative,
             manifests,
+            latest: list.visible().map(|one| (one.record.started_ns, one.id)).max(),
             heads: list.heads,
             new_names: list.new_names,
             strays,
@@ -332,7 +336,8 @@ impl Backup<'_> {
     /// The parent, or else the host's newest snapshot.
     fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
         let is_of_host = |one: &&Snapshot| one.record.host == self.options.host;
-        let of_host = || list.visible().filter(is_of_host).last();
+        let of_host =
+            || list.visible().filter(is_of_host).max_by_key(|snapshot| snapshot.saved_order());
         let one = &parent.or_else(of_host)?.record;
         Some(Relative { root: one.root, files: one.summary.files })
     }
@@ -366,7 +371,9 @@ impl Backup<'_> {
                     let record = &snapshot.record;
                     record.host == self.options.host && record.paths == names
                 };
-                Ok(list.visible().filter(same).last().cloned())
+                // Saved last: dates are those of clocks.
+                let same = list.visible().filter(same);
+                Ok(same.max_by_key(|snapshot| snapshot.saved_order()).cloned())
             }
         }
     }
@@ -420,6 +427,8 @@ impl Backup<'_> {
         names: &[String],
     ) -> Result<Option<BackupReport>> {
         let Prepared { session, parent, heads, new_names, strays, doubts, chosen, .. } = ready;
+        let started_ns = self.options.time_ns.unwrap_or(self.started_ns);
+        let is_later = |latest: &(i64, SessionId)| is_dated_before(started_ns, latest.0);
         let part_index = ready.part_index.map(|index| index.report());
         let store = &session.store;
         let lookup = store.lookup_report();
@@ -428,6 +437,8 @@ impl Backup<'_> {
             streams: self.repository.memory().streams,
             parent: parent_id,
             strays,
+            started_ns,
+            dated_later: ready.latest.filter(is_later).map(|(date_ns, id)| (id, date_ns)),
             summary: tree.summary,
             left_out: tree.left_out.clone(),
             lookup,
@@ -454,7 +465,7 @@ impl Backup<'_> {
         report.summary.containers = tree.placement.containers;
         report.summary.container_reads = tree.placement.container_reads;
         report.summary.bytes_stored = totals.bytes_stored;
-        let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root);
+        let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root.reference);
         if self.options.skip_if_unchanged && unchanged {
             session.abandon();
             return Ok(Some(report));
@@ -491,14 +502,14 @@ impl Backup<'_> {
                 Some(_) => SnapshotKind::Manifest,
                 None => SnapshotKind::Backup,
             },
-            root: tree.root,
+            root: tree.root.reference,
             started_ns: options.time_ns.unwrap_or(self.started_ns),
             finished_ns: self.repository.environment().clock.now_ns(),
             host: options.host.clone(),
             user: options.user.clone(),
             paths: names.to_vec(),
             base: None,
-            listing: Listing::Partial,
+            listing: tree.root.listing,
             tags: options.tags.clone(),
             description: options.description.clone(),
             hold: options.hold,

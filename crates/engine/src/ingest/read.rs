@@ -6,7 +6,8 @@
 //! hash's lanes full (see [`onefold_crypto::blake3_batch`]).
 //!
 //! A file is compared with its status from before once it has been read; one that changed meanwhile
-//! is reported and never taken for unchanged later. Holes are found by their zeros: the file
+//! is read again if all of it is at hand still, else it is saved as it was read, which is told, and
+//! never taken for unchanged later. Holes are found by their zeros: the file
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
@@ -17,12 +18,13 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
 use crate::tree::TreeReader;
+use crate::user_file;
 use crossbeam_channel::{Receiver, Sender};
 use onefold_chunking::{Piece, Segmenter};
 use onefold_format::node::{Entry, Extent};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::File;
@@ -73,13 +75,18 @@ pub enum Element {
 }
 
 /// What became known of a file by reading it.
+#[derive(Default)]
 pub struct FileEnd {
     /// The entry as it was when the file had been read; `None` for a stream.
     pub entry: Option<Entry>,
     /// Whether the file changed while it was read.
     pub changed_while_read: bool,
+    /// Whether it changed while it was read, and was read again, whole and unchanged.
+    pub was_read_again: bool,
     /// Whether it was not there any more; nothing else is of it.
     pub is_gone: bool,
+    /// Why it lacks attributes, if it does.
+    pub attributes: Option<Error>,
 }
 
 /// Chunks of one or more files, in order.
@@ -110,9 +117,8 @@ pub struct FileTask {
 }
 
 impl FileTask {
-    fn open(&self) -> std::result::Result<File, Errno> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        rustix::fs::openat(&*self.directory, &self.name, flags, Mode::empty()).map(File::from)
+    fn open(&self, job: &Job) -> std::result::Result<File, Errno> {
+        user_file::open(&*self.directory, &*self.name, OFlags::RDONLY, &job.interrupt)
     }
 }
 
@@ -151,6 +157,7 @@ pub fn run(
             spare,
             results: &results,
             message,
+            sent: 0,
             filled: 0,
             unchunked: 0,
         };
@@ -301,6 +308,8 @@ struct FileReader<'a> {
     spare: &'a Receiver<Vec<u8>>,
     results: &'a Sender<Message>,
     message: Message,
+    /// How many messages were sent.
+    sent: u64,
     /// How much of the buffer has been read into.
     filled: usize,
     /// Where in the buffer the bytes begin that are not cut yet.
@@ -319,7 +328,13 @@ impl FileReader<'_> {
         if let Some(earlier) = earlier {
             self.versioned.push(VersionedFile::new(earlier, self.message.elements.len()));
         }
-        let read = self.read_file(task);
+        let begin = (self.message.elements.len(), self.filled, self.sent);
+        let mut read = self.read_file(&task, false);
+        if read.as_ref().is_ok_and(|end| end.changed_while_read) && self.sent == begin.2 {
+            self.message.elements.truncate(begin.0);
+            (self.filled, self.unchunked) = (begin.1, begin.1);
+            read = self.read_file(&task, true);
+        }
         // Of another file none is open.
         let end = self.message.elements.len();
         self.versioned.iter_mut().for_each(|file| file.end(end));
@@ -337,7 +352,7 @@ impl FileReader<'_> {
 
     /// Reads what is to be read again of a file that is kept. What cannot be read stays.
     fn again(&mut self, task: &FileTask) -> Result<()> {
-        let file = task.open().ok();
+        let file = task.open(self.job).ok();
         for stretch in &task.again {
             self.message.elements.push(Element::Kept { chunks: stretch.kept });
             let mut offset = stretch.offset;
@@ -350,8 +365,7 @@ impl FileReader<'_> {
                 }
             }
         }
-        let end = FileEnd { entry: None, changed_while_read: false, is_gone: false };
-        self.message.elements.push(Element::End(Box::new(Ok(end))));
+        self.message.elements.push(Element::End(Box::new(Ok(FileEnd::default()))));
         Ok(())
     }
 
@@ -377,15 +391,25 @@ impl FileReader<'_> {
         }
     }
 
-    fn read_file(&mut self, task: FileTask) -> Result<FileEnd> {
-        let mut file = match task.open() {
+    /// Reads a file whole. One that is read `again` is compared with what it was when it was
+    /// opened, and not with what it was found to be.
+    fn read_file(&mut self, task: &FileTask, again: bool) -> Result<FileEnd> {
+        let mut file = match task.open(self.job) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => {
-                return Ok(FileEnd { entry: None, changed_while_read: false, is_gone: true });
+                return Ok(FileEnd { is_gone: true, ..FileEnd::default() });
             }
-            Err(errno) => return Err(Error::io("opening it", errno.into())),
+            Err(errno) => return Err(Error::io("it could not be read", errno.into())),
         };
-        let expected = usize::try_from(task.entry.size).unwrap_or(usize::MAX);
+        let state = || {
+            let stat = rustix::fs::fstat(&file);
+            stat.map_err(|errno| Error::io("its status", errno.into()))
+        };
+        let before = match again {
+            true => attributes::entry_of(task.entry.name.clone(), &state()?),
+            false => task.entry.clone(),
+        };
+        let expected = usize::try_from(before.size).unwrap_or(usize::MAX);
         let length = match self.as_stub(&file)? {
             Some(mut stub) => self.contents(&mut stub, expected)?,
             None => self.contents(&mut file, expected)?,
@@ -397,15 +421,18 @@ impl FileReader<'_> {
             return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }
         let changed_while_read =
-            !attributes::is_same_state(&entry, &task.entry) || entry.size != length;
+            !attributes::is_same_state(&entry, &before) || entry.size != length;
         entry.size = length;
-        entry.xattrs = attributes::xattrs(AttributeSource::Open(file.as_fd()))?;
+        let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd()));
         if changed_while_read {
             entry.changed = onefold_format::node::Time::default();
         }
         let now_ns = self.repository.environment().clock.now_ns();
         attributes::distrust_if_recent(&mut entry, now_ns);
-        Ok(FileEnd { entry: Some(entry), changed_while_read, is_gone: false })
+        let attributes = attributes.err();
+        let was_read_again = again && !changed_while_read;
+        let entry = Some(entry);
+        Ok(FileEnd { entry, changed_while_read, was_read_again, is_gone: false, attributes })
     }
 
     /// The reader of a stub that holds some of its data itself.
@@ -423,7 +450,7 @@ impl FileReader<'_> {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             end => end,
         };
-        let end = end.map(|_| FileEnd { entry: None, changed_while_read: false, is_gone: false });
+        let end = end.map(|_| FileEnd::default());
         self.message.elements.push(Element::End(Box::new(end)));
         Ok(())
     }
@@ -487,7 +514,7 @@ impl FileReader<'_> {
                 Ok(0) => return Ok(true),
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context(|| "reading it"),
+                Err(error) => return Err(error).context(|| "it could not be read"),
             }
         }
         Ok(false)
@@ -518,6 +545,7 @@ impl FileReader<'_> {
 
     /// Fingerprints the chunks and sends the message; what is not cut yet begins the next one.
     fn send(&mut self) -> Result<()> {
+        self.sent += 1;
         let mut next = Message::empty(self.spare);
         let rest = &self.message.buffer[self.unchunked..self.filled];
         if next.buffer.len() < rest.len() {

@@ -113,7 +113,7 @@ fn previous_version<'a>(
 ) -> Option<&'a Snapshot> {
     let newest = |is_same: &dyn Fn(&Snapshot) -> bool| {
         let same = |snapshot: &&Snapshot| snapshot.record.host == host && is_same(snapshot);
-        list.visible().filter(same).last()
+        list.visible().filter(same).max_by_key(|snapshot| snapshot.saved_order())
     };
     newest(&|snapshot| snapshot.record.paths == names).or_else(|| newest(&|_| true))
 }

@@ -23,6 +23,7 @@ use crate::memory::{NAMED_CONTENT_BYTES, NAMED_CONTENTS_MIN};
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
+use crate::user_file;
 use onefold_format::node::{Entry, EntryKind, Reference, Time};
 use onefold_format::stub::Stub;
 use onefold_lease::Lease;
@@ -119,12 +120,12 @@ impl<'a> StubData<'a> {
 
     /// Whether a stub can be read from its beginning to its end.
     fn is_readable(&self, walk: &Walk<'_>, directory: &OwnedFd, name: &OsStr) -> Result<bool> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(directory, name, flags, Mode::empty())
-            .map_err(|errno| Error::io("opening it", errno.into()))?;
+        let interrupt = &walk.context.job.interrupt;
+        let file = user_file::open(directory, name, OFlags::RDONLY, interrupt)
+            .map_err(|errno| Error::io("it could not be read", errno.into()))?;
         let read = || -> Result<()> {
             let tree = Arc::new(TreeReader::open(self.repository)?);
-            let Some(stub) = StubFile::open(&tree, File::from(file))? else { return Ok(()) };
+            let Some(stub) = StubFile::open(&tree, file)? else { return Ok(()) };
             let (mut buffer, mut offset) = (vec![0; READ_BYTES], 0);
             loop {
                 walk.context.job.interrupt.check()?;
@@ -249,7 +250,7 @@ impl Walk<'_> {
             // It is not what the file has now, and nobody may take it for that.
             entry.changed = Time::default();
         }
-        entry.xattrs = self.xattrs_by_path(directory, name)?;
+        self.put_xattrs_by_path(directory, name, tree_path, &mut entry)?;
         self.send(Item::Stored(entry))?;
         Ok(Reading::None)
     }

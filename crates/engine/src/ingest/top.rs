@@ -5,13 +5,22 @@ use super::attributes;
 use super::source_tree::SourceTree;
 use crate::chunk_store::StreamWriter;
 use crate::tree::directory::DirectoryBuilder;
-use onefold_format::node::{Entry, EntryKind, Reference, Time, Totals};
+use onefold_format::node::{Entry, EntryKind, Listing, Reference, Time, Totals};
 use onefold_types::{Error, Result};
+
+/// The root of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct Root {
+    /// Its node.
+    pub reference: Reference,
+    /// What its list of names proves.
+    pub listing: Listing,
+}
 
 /// A directory that holds sources or leads to some.
 pub struct Placed {
-    /// Its node.
-    pub reference: Reference,
+    /// Its node, and what its names prove.
+    pub root: Root,
     totals: Totals,
     /// The newest time of change in it.
     newest: Time,
@@ -24,10 +33,10 @@ pub fn place(
     writer: &mut StreamWriter,
 ) -> Result<Placed> {
     // A source at the root is the root, whatever name it has on disk.
-    if let Some(Entry { content: Some(reference), modified, totals, .. }) =
+    if let Some(Entry { content: Some(reference), modified, totals, listing, .. }) =
         tree.source.and_then(|number| take_source(done, number))
     {
-        return Ok(Placed { reference, totals, newest: modified });
+        return Ok(Placed { root: Root { reference, listing }, totals, newest: modified });
     }
     let names = SystemNames::default();
     let mut builder = DirectoryBuilder::default();
@@ -43,7 +52,8 @@ pub fn place(
         }
     }
     let directory = builder.finish(&names, writer)?;
-    Ok(Placed { reference: directory.reference, totals: directory.totals, newest })
+    let root = Root { reference: directory.reference, listing: Listing::Above };
+    Ok(Placed { root, totals: directory.totals, newest })
 }
 
 /// A directory that leads to sources. Other things in it change its own time without concerning
@@ -62,7 +72,8 @@ fn directory_above(
     let placed = place(tree, done, writer)?;
     entry.kind = EntryKind::Directory;
     entry.size = 0;
-    entry.content = Some(placed.reference);
+    entry.content = Some(placed.root.reference);
+    entry.listing = placed.root.listing;
     entry.totals = placed.totals;
     entry.modified = placed.newest;
     Ok(entry)
@@ -74,7 +85,7 @@ fn take_source(done: &mut Vec<Assembled>, number: usize) -> Option<Entry> {
 }
 
 /// Wraps an entry into the directories of its path; returns the root.
-pub fn nest(components: &[Vec<u8>], entry: Entry, writer: &mut StreamWriter) -> Result<Reference> {
+pub fn nest(components: &[Vec<u8>], entry: Entry, writer: &mut StreamWriter) -> Result<Root> {
     let names = SystemNames::default();
     let mut entry = entry;
     for (position, name) in components.iter().enumerate().rev() {
@@ -84,7 +95,7 @@ pub fn nest(components: &[Vec<u8>], entry: Entry, writer: &mut StreamWriter) -> 
         builder.push(entry, &names, writer)?;
         let directory = builder.finish(&names, writer)?;
         if position == 0 {
-            return Ok(directory.reference);
+            return Ok(Root { reference: directory.reference, listing: Listing::Above });
         }
         entry = Entry {
             kind: EntryKind::Directory,
@@ -92,6 +103,7 @@ pub fn nest(components: &[Vec<u8>], entry: Entry, writer: &mut StreamWriter) -> 
             links: 1,
             modified,
             content: Some(directory.reference),
+            listing: Listing::Above,
             totals: directory.totals,
             ..Entry::default()
         };

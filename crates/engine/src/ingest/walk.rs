@@ -2,7 +2,9 @@
 //!
 //! One thread, ahead of the others by a bounded queue. Directories are opened relative to the one
 //! above, links are never followed, so a directory that is swapped for a link while we look leads
-//! nowhere. A file whose size, times and inode equal the parent snapshot's is kept unread.
+//! nowhere. A file whose size, times and inode equal the parent snapshot's is kept unread. What
+//! patterns leave out is not looked at: it may lie behind a server that is gone ([`excluding`]).
+//! However deep a tree is, few of its directories are open ([`super::levels`]).
 //!
 //! Small files are collected into batches. A batch's channel enters the queue before its first file
 //! does, and the batch is closed before the queue could fill up behind it, so the stage that takes
@@ -12,6 +14,7 @@
 use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
+use super::levels::{Aside, open_levels};
 use super::read::{Message, ReadJob};
 use super::scattered::{LINKS_MAX, Stretch};
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
@@ -25,7 +28,7 @@ use crossbeam_channel::{Receiver, Sender};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,9 +37,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod excluding;
 mod parent;
 mod reading;
 
+use excluding::{Mounts, Name, size_of_matched};
 use parent::{Known, ParentDirectory};
 pub use reading::BATCH_FILES_MAX;
 use reading::Batch;
@@ -84,7 +89,10 @@ pub enum Item {
     /// A link, device, pipe or socket.
     Other(Entry),
     /// The directory entered last is complete.
-    Leave,
+    Leave {
+        /// The names that it had, left out or not; `None` if it was not listed.
+        listed: Option<u64>,
+    },
     /// The source with this number is complete: what follows belongs to the next.
     SourceDone(usize),
     /// The walk cannot go on.
@@ -129,6 +137,10 @@ pub struct Walk<'a> {
     bundle: Vec<Item>,
     batch: Option<Batch>,
     batch_directories_max: usize,
+    /// How many levels stay open while what is below them is walked.
+    levels_open: usize,
+    /// Whether a directory was moved while what is below it was walked.
+    is_lost: bool,
     linked: HashSet<(u64, u64)>,
     device: u64,
     left_out: LeftOut,
@@ -137,6 +149,8 @@ pub struct Walk<'a> {
     /// Of a source with a relative path: how long its path in the tree is, and the absolute path it
     /// stands for. Patterns may be meant for either.
     absolute: Option<(usize, Vec<u8>)>,
+    /// What is mounted where, if other file systems are left out.
+    mounts: Option<Mounts>,
 }
 
 impl<'a> Walk<'a> {
@@ -147,6 +161,7 @@ impl<'a> Walk<'a> {
         let memory = context.repository.memory();
         let batches = memory.read_jobs_max * memory.streams + 1;
         let batch_directories_max = open_files_max() / BATCHES_SHARE / batches;
+        let levels_open = open_levels(open_files_max(), memory.streams);
         let left_out = LeftOut::none(context.selection.exclude_if_present.len());
         Self {
             context,
@@ -154,11 +169,14 @@ impl<'a> Walk<'a> {
             bundle,
             batch: None,
             batch_directories_max,
+            levels_open,
+            is_lost: false,
             linked: HashSet::new(),
             device: 0,
             left_out,
             left_out_above: 0,
             absolute: None,
+            mounts: None,
         }
     }
 
@@ -184,6 +202,11 @@ impl<'a> Walk<'a> {
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
         self.absolute = absolute_form(source);
+        self.mounts = match self.context.selection {
+            Selection { one_file_system: true, cold: None, .. } => Mounts::below(source),
+            // In a share nothing may be passed over: stubs may lie there.
+            _ => None,
+        };
         let name =
             source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let entry = attributes::entry_of(name, &stat);
@@ -199,14 +222,15 @@ impl<'a> Walk<'a> {
             let parent = self.parent_directory(above.as_ref());
             // Readers count from the root of the snapshot.
             let depth = path::components(&source.tree_path).count();
-            return self.directory(Arc::new(handle), &source.tree_path, entry, parent, depth);
+            let handle = &mut Arc::new(handle);
+            return self.directory(handle, &source.tree_path, entry, parent, depth);
         }
         self.entry(&Arc::new(handle), file_name, &source.tree_path, entry, above)
     }
 
     fn directory(
         &mut self,
-        handle: Arc<OwnedFd>,
+        handle: &mut Arc<OwnedFd>,
         tree_path: &[u8],
         mut entry: Entry,
         mut parent: ParentDirectory,
@@ -215,74 +239,94 @@ impl<'a> Walk<'a> {
         if depth >= limits::DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
-        let names = match self.names(&handle) {
+        let (names, listed) = match self.names(handle) {
             Ok(names) => names,
             Err(error) => return self.problem(tree_path, error),
         };
-        entry.xattrs = match attributes::xattrs(AttributeSource::Open(handle.as_fd())) {
-            Ok(xattrs) => xattrs,
-            Err(error) => {
-                self.problem(tree_path, error)?;
-                Vec::new()
-            }
-        };
+        self.put_xattrs(AttributeSource::Open(handle.as_fd()), tree_path, &mut entry)?;
         self.context.job.progress.set_current(&path::display(tree_path));
         self.send(Item::Enter(entry))?;
-        for name in names {
+        for Name { bytes: name, kind } in names {
             self.context.job.interrupt.check()?;
             let child = path::join(tree_path, &name);
-            match self.child(&handle, OsStr::from_bytes(&name), &child, &mut parent, depth) {
-                Err(error) if is_gone(&error, &handle, &name) => self.left_out.gone += 1,
+            let named = (OsStr::from_bytes(&name), kind);
+            match self.child(handle, named, &child, &mut parent, depth) {
+                Err(error) if self.is_lost => {
+                    self.is_lost = false;
+                    self.problem(tree_path, error)?;
+                    break;
+                }
+                Err(error) if is_gone(&error, handle, &name) => self.left_out.gone += 1,
                 Err(error) if is_about_source(&error) => self.problem(&child, error)?,
                 other => other?,
             }
         }
-        self.send(Item::Leave)
+        self.send(Item::Leave { listed: Some(listed) })
     }
 
-    /// The names in a directory, sorted; those of a marked cache are left out but for the mark.
-    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<Vec<Vec<u8>>> {
+    /// The names in a directory, sorted; those of a marked cache are left out but for the mark. And
+    /// how many it has.
+    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<(Vec<Name>, u64)> {
         let mut names = Vec::new();
         for entry in Dir::read_from(handle).map_err(listing)? {
             let entry = entry.map_err(listing)?;
-            let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") {
-                names.push(name.to_vec());
+            let bytes = entry.file_name().to_bytes();
+            if !matches!(bytes, b"." | b"..") {
+                names.push(Name { bytes: bytes.to_vec(), kind: entry.file_type() });
             }
         }
-        names.sort_unstable();
+        names.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
         // A directory that is changed while it is read may give a name twice.
-        names.dedup();
+        names.dedup_by(|a, b| a.bytes == b.bytes);
+        let listed = names.len() as u64;
         let selection = self.context.selection;
         if let Some((identity, only)) = selection.only
             && rustix::fs::fstat(handle).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == identity)
         {
-            names.retain(|name| name == only.as_bytes());
+            names.retain(|name| name.bytes == only.as_bytes());
         }
-        let has =
-            |wanted: &[u8]| names.binary_search_by(|name| name.as_slice().cmp(wanted)).is_ok();
+        let has = |wanted: &[u8]| names.binary_search_by(|name| (*name.bytes).cmp(wanted)).is_ok();
         let marks = selection.exclude_if_present.iter().map(|name| has(name.as_bytes()));
         if self.left_out.count_marks(marks) {
             names.retain(|name| {
-                selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.as_slice())
+                selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.bytes)
             });
-        } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle)? {
-            names.retain(|name| name == CACHE_TAG.as_bytes());
+        } else if selection.exclude_caches
+            && has(CACHE_TAG.as_bytes())
+            && is_cache(handle, &self.context.job.interrupt)?
+        {
+            names.retain(|name| name.bytes == CACHE_TAG.as_bytes());
             self.left_out.caches += 1;
         }
-        Ok(names)
+        Ok((names, listed))
     }
 
     fn child(
         &mut self,
-        directory: &Arc<OwnedFd>,
-        name: &OsStr,
+        directory: &mut Arc<OwnedFd>,
+        (name, kind): (&OsStr, FileType),
         tree_path: &[u8],
         parent: &mut ParentDirectory,
         depth: usize,
     ) -> Result<()> {
-        let stat = rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| Error::io("its status", errno.into()))?;
+        let is_matched = match self.is_left_out() {
+            true => Some(false),
+            false => self.matches_unseen(tree_path, kind),
+        };
+        if is_matched == Some(true) {
+            self.note_matched(tree_path, size_of_matched(directory, name, kind));
+            return Ok(());
+        }
+        if self.is_mount_unseen(tree_path) {
+            return self.keep_mount_point(name, parent);
+        }
+        let stat = match rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(_) if self.is_left_out_mount(tree_path) => {
+                return self.keep_mount_point(name, parent);
+            }
+            Err(errno) => return Err(Error::io("its status", errno.into())),
+        };
         let entry = attributes::entry_of(name.as_bytes().to_vec(), &stat);
         let identity = (stat.st_dev, stat.st_ino);
         let selection = self.context.selection;
@@ -290,16 +334,8 @@ impl<'a> Walk<'a> {
         if selection.is_of_other_parts(tree_path, &entry) {
             return Ok(());
         }
-        let absolute = self.absolute.as_ref().map(|(length, above)| {
-            let below = tree_path.get(*length..).unwrap_or_default();
-            path::join(above, below.strip_prefix(b"/").unwrap_or(below))
-        });
-        if !self.is_left_out()
-            && selection.excludes.matches_either(tree_path, absolute.as_deref(), is_directory)
-        {
-            self.left_out.matched_items += 1;
-            self.left_out.matched_bytes += entry.size;
-            self.context.job.observer.item(&path::display(tree_path), "excluded");
+        if is_matched.unwrap_or_else(|| self.matches(tree_path, is_directory)) {
+            self.note_matched(tree_path, entry.size);
             if selection.cold.is_none() {
                 return Ok(());
             }
@@ -314,7 +350,7 @@ impl<'a> Walk<'a> {
     /// What no pattern leaves out, and stubs wherever they are.
     fn chosen(
         &mut self,
-        (directory, name): (&Arc<OwnedFd>, &OsStr),
+        (directory, name): (&mut Arc<OwnedFd>, &OsStr),
         tree_path: &[u8],
         (entry, identity): (Entry, (u64, u64)),
         parent: &mut ParentDirectory,
@@ -350,20 +386,31 @@ impl<'a> Walk<'a> {
             // The mount point itself is kept, empty.
             self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
-            return self.send(Item::Leave);
+            return self.send(Item::Leave { listed: None });
         }
-        let handle = Arc::new(open_directory(&**directory, name, true)?);
+        let mut handle = Arc::new(open_directory(&**directory, name, true)?);
         let parent = self.parent_directory(known.as_ref());
         // Whoever opens that store later cannot read stubs, nor can a store keep its own data.
-        let is_store = selection.cold.is_some() && !self.is_left_out() && is_store(&handle);
+        let interrupt = &self.context.job.interrupt;
+        let is_store =
+            selection.cold.is_some() && !self.is_left_out() && is_store(&handle, interrupt);
         if is_store {
             self.left_out.stores += 1;
             self.context.job.observer.item(&path::display(tree_path), "left out: a store");
         }
         self.left_out_above += usize::from(is_store);
-        let walked = self.directory(handle, tree_path, entry, parent, depth + 1);
+        let aside = match depth < self.levels_open {
+            true => None,
+            false => Some(Aside::put(directory, &handle)?),
+        };
+        let walked = self.directory(&mut handle, tree_path, entry, parent, depth + 1);
         self.left_out_above -= usize::from(is_store);
-        walked
+        let Some(aside) = aside else { return walked };
+        // What is below may have left its own directory behind.
+        *directory = handle;
+        let back = aside.take_back(directory);
+        self.is_lost = back.is_err();
+        walked.and(back)
     }
 
     fn entry(
@@ -378,7 +425,7 @@ impl<'a> Walk<'a> {
             if self.context.selection.cold.is_some() {
                 return Ok(());
             }
-            self.other(directory, name, &mut entry)?;
+            self.other(directory, name, tree_path, &mut entry)?;
             return self.send(Item::Other(entry));
         }
         let selection = self.context.selection;
@@ -403,6 +450,9 @@ impl<'a> Walk<'a> {
             entry.xattrs.clone_from(&known.xattrs);
             entry.sparse = known.sparse;
             entry.chunks = known.chunks;
+            if known.lacks_attributes {
+                self.put_xattrs_by_path(directory, name, tree_path, &mut entry)?;
+            }
             return self.keep((directory, name), entry, *place, again);
         }
         if reading == Reading::Plain && self.is_put_off(directory, name, &entry) {
@@ -411,7 +461,7 @@ impl<'a> Walk<'a> {
         }
         if entry.links > 1 {
             if self.is_linked(&entry) {
-                entry.xattrs = self.xattrs_by_path(directory, name)?;
+                self.put_xattrs_by_path(directory, name, tree_path, &mut entry)?;
                 return self.send(Item::Linked { path: tree_path.to_vec(), entry });
             }
             if self.linked.len() < LINKS_MAX {
@@ -426,7 +476,13 @@ impl<'a> Walk<'a> {
         self.linked.contains(&(entry.device, entry.inode))
     }
 
-    fn other(&self, directory: &Arc<OwnedFd>, name: &OsStr, entry: &mut Entry) -> Result<()> {
+    fn other(
+        &self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+        tree_path: &[u8],
+        entry: &mut Entry,
+    ) -> Result<()> {
         if entry.kind == EntryKind::Symlink {
             let target = rustix::fs::readlinkat(&**directory, name, Vec::new())
                 .map_err(|errno| Error::io("reading the link", errno.into()))?;
@@ -435,16 +491,31 @@ impl<'a> Walk<'a> {
                 return Err(Error::new(ErrorKind::LimitExceeded, "the link's target is too long"));
             }
         }
-        entry.xattrs = self.xattrs_by_path(directory, name)?;
-        Ok(())
+        self.put_xattrs_by_path(directory, name, tree_path, entry)
     }
 
-    pub(super) fn xattrs_by_path(
+    /// Puts extended attributes into an entry, and tells of those that cannot be saved.
+    fn put_xattrs(
+        &self,
+        source: AttributeSource<'_>,
+        tree_path: &[u8],
+        entry: &mut Entry,
+    ) -> Result<()> {
+        match attributes::put_xattrs(entry, source) {
+            Err(error) => self.problem(tree_path, error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) fn put_xattrs_by_path(
         &self,
         directory: &Arc<OwnedFd>,
         name: &OsStr,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        attributes::xattrs(AttributeSource::Path(&by_handle(directory, name)))
+        tree_path: &[u8],
+        entry: &mut Entry,
+    ) -> Result<()> {
+        let path = by_handle(directory, name);
+        self.put_xattrs(AttributeSource::Path(&path), tree_path, entry)
     }
 
     pub(super) fn send(&mut self, item: Item) -> Result<()> {

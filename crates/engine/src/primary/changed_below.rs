@@ -8,9 +8,10 @@
 //! 2. One that belongs to another share of the store becomes one of this: the manifests of this
 //!    share keep its data from now on, as those of any stub that is met. If it has several names it
 //!    may be in both, and stays what it is.
-//! 3. One that has more names than were met has some where no manifest keeps its data.
+//! 3. One of which somebody was stopped at bringing data back gets its time back.
+//! 4. One that has more names than were met has some where no manifest keeps its data.
 //!
-//! Each of these is told, and stands among the share's problems until the next run of `optimize`
+//! Each of these but 3 is told, and stands among the share's problems until the next run of `optimize`
 //! looks again.
 //!
 //! # Concurrency
@@ -166,7 +167,8 @@ impl ChangedBelow {
         let open = |access| rustix::fs::openat(directory, name, access | flags, Mode::empty());
         // Somebody is at it, or it may not be opened: it is met again.
         let Ok(reading) = open(OFlags::RDONLY).map(File::from) else { return Ok(()) };
-        if !is_moved && !stub_file::has_left_over(&reading, &known)? {
+        let is_pending = known.are_times_pending;
+        if !is_moved && !is_pending && !stub_file::has_left_over(&reading, &known)? {
             return Ok(());
         }
         drop(reading);
@@ -181,6 +183,9 @@ impl ChangedBelow {
         if keep(&stub, &|| lease.is_held())? {
             self.written += 1;
             self.tell(path, WRITTEN, job);
+        }
+        if is_pending && lease.is_held()? {
+            emptying::put_pending_back(&file, &stub)?;
         }
         if is_moved && lease.is_held()? {
             let owner = StubOwner { share: share.id, ..owner };

@@ -36,6 +36,8 @@ pub(super) const SCRUB: &str = "scrub";
 pub(super) const OPEN: &str = "open";
 /// Room for when the disk is full.
 pub(super) const RESERVE: &str = "reserve";
+/// Whether it was mounted since it was made.
+pub(super) const MOUNTED: &str = "mounted";
 /// Locked by whoever mounts the share.
 pub(super) const MOUNT_LOCK: &str = "mount.lock";
 /// Locked by whoever works on it.
@@ -190,7 +192,8 @@ pub(super) fn clear(directory: &OwnedFd) -> Result<bool> {
 /// Takes all of it away: the description last, but for the directory itself.
 pub(super) fn remove(directory: &OwnedFd, control: &OwnedFd) -> Result<()> {
     unlink(control, OPEN, AtFlags::REMOVEDIR)?;
-    for name in [MOVES, PROBLEMS, EMPTYING, SCRUB, RESERVE, JOB_LOCK, MOUNT_LOCK, DESCRIPTION_NEW] {
+    let made = [MOVES, PROBLEMS, EMPTYING, SCRUB, RESERVE, MOUNTED];
+    for name in made.into_iter().chain([JOB_LOCK, MOUNT_LOCK, DESCRIPTION_NEW]) {
         unlink(control, name, AtFlags::empty())?;
     }
     // Nothing that is ours is left but these two, and others' files keep both.
@@ -218,7 +221,7 @@ fn unlink(above: impl AsFd, name: &str, flags: AtFlags) -> Result<()> {
     }
 }
 
-fn exists(control: &OwnedFd, name: &str) -> Result<bool> {
+pub(super) fn exists(control: &OwnedFd, name: &str) -> Result<bool> {
     match rustix::fs::statat(control, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(_) => Ok(true),
         Err(Errno::NOENT) => Ok(false),

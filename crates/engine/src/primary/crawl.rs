@@ -6,7 +6,9 @@
 
 use super::control;
 use super::share::{CONTROL, open_directory};
+use crate::environment::open_files_max;
 use crate::ingest::attributes;
+use crate::ingest::levels::{Aside, open_levels};
 use crate::ingest::stubs::refuse_covered;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -15,6 +17,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A file that a crawl has met.
 pub struct Met<'a> {
@@ -34,11 +37,16 @@ pub fn files(
     each: &mut dyn FnMut(Met<'_>) -> Result<()>,
     problem: &mut dyn FnMut(&[u8], &Error),
 ) -> Result<()> {
-    let mut open = vec![(open_directory(share, Path::new("."))?, Vec::new(), None)];
+    let levels_open = open_levels(open_files_max(), 1);
+    let top = Arc::new(open_directory(share, Path::new("."))?);
+    let mut open = vec![Level { directory: top, path: Vec::new(), names: None, aside: None }];
     let device = status(share, OsStr::new("."))?.st_dev;
     loop {
         let is_too_deep = open.len() >= limits::DEPTH_MAX;
-        let Some((directory, path, names)) = open.last_mut() else { return Ok(()) };
+        let is_deep = open.len() > levels_open;
+        let Some(Level { directory, path, names, aside }) = open.last_mut() else {
+            return Ok(());
+        };
         let names: &mut Vec<Vec<u8>> = match names {
             Some(names) => names,
             None => match names_in(directory) {
@@ -50,7 +58,9 @@ pub fn files(
             },
         };
         let Some(name) = names.pop() else {
-            open.pop();
+            if let Some(inner) = open.pop() {
+                come_back(open.last_mut(), inner.directory, problem);
+            }
             continue;
         };
         if path.is_empty() && name == CONTROL.as_bytes() {
@@ -59,7 +69,7 @@ pub fn files(
         let path = [path.as_slice(), b"/", &name].concat();
         let named = OsStr::from_bytes(&name);
         let stat = match status(directory.as_fd(), named)
-            .and_then(|stat| refuse_covered(&*directory, named, device).map(|()| stat))
+            .and_then(|stat| refuse_covered(&**directory, named, device).map(|()| stat))
         {
             Ok(stat) => stat,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -72,12 +82,47 @@ pub fn files(
         match entry.kind {
             EntryKind::File => each(Met { directory, path: &path, entry: &entry })?,
             EntryKind::Directory if stat.st_dev == device && !is_too_deep => {
-                match open_directory(&*directory, Path::new(named)) {
-                    Ok(inner) => open.push((inner, path, None)),
+                let inner = open_directory(&**directory, Path::new(named)).map(Arc::new);
+                let inner = inner.and_then(|inner| {
+                    if is_deep {
+                        *aside = Some(Aside::put(directory, &inner)?);
+                    }
+                    Ok(inner)
+                });
+                match inner {
+                    Ok(directory) => open.push(Level { directory, path, names: None, aside: None }),
                     Err(error) => problem(&path, &error),
                 }
             }
             _ => {}
+        }
+    }
+}
+
+/// A directory that the crawl is in.
+struct Level {
+    /// It, or the innermost one in its place.
+    directory: Arc<OwnedFd>,
+    path: Vec<u8>,
+    /// Names that are left, once it was listed.
+    names: Option<Vec<Vec<u8>>>,
+    aside: Option<Aside>,
+}
+
+/// Opens a directory again in which an inner one is done. If it was moved meanwhile, what is left
+/// of it is passed over.
+fn come_back(
+    level: Option<&mut Level>,
+    inner: Arc<OwnedFd>,
+    problem: &mut dyn FnMut(&[u8], &Error),
+) {
+    if let Some(Level { directory, path, names, aside }) = level
+        && let Some(aside) = aside.take()
+    {
+        *directory = inner;
+        if let Err(error) = aside.take_back(directory) {
+            problem(path, &error);
+            *names = Some(Vec::new());
         }
     }
 }

@@ -31,7 +31,7 @@ pub use crate::ingest::attributes::BLOCK_BYTES;
 use crate::ingest::attributes::is_same_state;
 use crate::job::Interrupt;
 use crate::repository::Repository;
-use crate::stub::{self, StubFile, stub_file};
+use crate::stub::{self, StubFile, stub_file, times};
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, Reference, Time};
 use onefold_format::stub::{Stub, StubOwner};
@@ -160,9 +160,9 @@ pub fn prepare(
             // It was taken over by what it says, and not to be emptied: it is not cold, say.
             return left(Left::Done, false);
         }
-        if known.are_times_pending {
-            // Somebody was stopped before he had put it back.
-            modified = known.modified;
+        // Somebody may have been stopped before he had put it back.
+        if let Some(pending) = times::pending(&known, state.modified, state.changed) {
+            modified = pending;
         }
     }
     let Some(content) = stored.content else { return left(Left::Changed, needs_earlier) };
@@ -436,7 +436,11 @@ fn go_on_with(tree: &Arc<TreeReader>, share: &Share, path: &Path) -> Result<()> 
         None => true,
     };
     match !is_changed && lease.is_held()? {
-        true => finish(repository, (share.id, &file), &stub, stub.modified),
+        true => {
+            let Entry { modified, changed, .. } = state_of(&file)?;
+            let modified = times::pending(&stub, modified, changed).unwrap_or(modified);
+            finish(repository, (share.id, &file), &stub, modified)
+        }
         false => Ok(()),
     }
 }
@@ -487,6 +491,20 @@ pub fn put_back(file: impl AsFd, modified: Time) -> Result<()> {
     };
     rustix::fs::futimens(file, &times)
         .map_err(|errno| Error::io("putting its times back", errno.into()))
+}
+
+/// Puts back when a stub had been changed last, where somebody was stopped before he had done so.
+/// The file is leased.
+pub fn put_pending_back(file: &File, stub: &StubFile) -> Result<()> {
+    let (state, known) = (state_of(file)?, stub.stub());
+    if let Some(pending) = times::pending(&known, state.modified, state.changed) {
+        put_back(file, pending)?;
+    }
+    match known.is_untouched() {
+        // It may have to be emptied still.
+        true => Ok(()),
+        false => stub.take_times(),
+    }
 }
 
 fn blocks(file: &File) -> Result<u64> {

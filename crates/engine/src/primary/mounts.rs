@@ -5,8 +5,9 @@
 //! ([`handover`](super::handover)): `onefold:<name>`.
 
 use super::handover::NAME_DIGITS;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use crate::ingest::mount_points::unescaped;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// What the system calls mounts of this program.
 pub const KIND: &str = "onefold";
@@ -34,7 +35,7 @@ pub fn newest_on(real: &Path) -> Option<Listed> {
     let mounts = std::fs::read(LIST).unwrap_or_default();
     let newest = mounts.split(|byte| *byte == b'\n').rfind(|line| {
         let on = line.split(|byte| *byte == b' ').nth(4).map(unescaped);
-        on.is_some_and(|on| on == real)
+        on.is_some_and(|on| on == real.as_os_str().as_bytes())
     })?;
     let fields: Vec<&[u8]> = newest.split(|byte| *byte == b' ').collect();
     let behind = fields.iter().position(|field| *field == b"-").unwrap_or(fields.len());
@@ -62,36 +63,4 @@ fn is_name(name: &str) -> bool {
 pub fn is_listed(device: &str) -> bool {
     let mounts = std::fs::read_to_string(LIST).unwrap_or_default();
     mounts.lines().any(|line| line.split(' ').nth(2) == Some(device))
-}
-
-/// A path as the kernel lists it: `\040` is a space.
-fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| *first == b'\\');
-        let byte = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match byte.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_read_as_the_kernel_lists_them() {
-        assert_eq!(unescaped(b"/a\\040b\\134c"), PathBuf::from("/a b\\c"));
-        assert_eq!(unescaped(b"/a\\9\\0"), PathBuf::from("/a\\9\\0"));
-    }
 }

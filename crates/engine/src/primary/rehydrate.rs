@@ -224,9 +224,16 @@ fn bring_back(
     if changed_below::keep(&stub, &|| lease.is_held())? {
         changed_below::tell_written(share, met.path, job)?;
     }
-    let modified = stub.begin_bringing_back(state.modified)?;
+    let modified = stub.begin_bringing_back(state.modified, state.changed)?;
     let privileges = Privileges::of(&file)?;
-    let recalled = stub.recall(0..u64::MAX, &|| lease.is_held());
+    let recalled = stub.recall(0..u64::MAX, &|| {
+        let is_held = lease.is_held()?;
+        if is_held {
+            // Whoever looks in between, or after a crash, sees no other time.
+            emptying::put_back(&file, modified)?;
+        }
+        Ok(is_held)
+    });
     // Also of a file that only a part of came back of.
     privileges.put_back(&file)?;
     if !lease.is_held()? {

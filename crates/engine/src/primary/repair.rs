@@ -21,11 +21,11 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
+use crate::user_file;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -114,18 +114,16 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>, (share, job): (&Share, &Job
     if owner.inode == met.entry.inode {
         return Ok(false);
     }
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(met.directory, name, flags, Mode::empty())
-        .map(File::from)
+    let file = user_file::open(met.directory, name, OFlags::RDWR, &job.interrupt)
         .map_err(|errno| Error::io("opening it", errno.into()))?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
-    let modified = attributes::entry_of(Vec::new(), &stat).modified;
+    let state = attributes::entry_of(Vec::new(), &stat);
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
     if changed_below::keep(&stub, &|| Ok(true))? {
         changed_below::tell_written(share, met.path, job)?;
     }
-    let modified = stub.begin_bringing_back(modified)?;
+    let modified = stub.begin_bringing_back(state.modified, state.changed)?;
     let privileges = Privileges::of(&file)?;
     stub.recall(0..u64::MAX, &|| Ok(true))?;
     privileges.put_back(&file)?;

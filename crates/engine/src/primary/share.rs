@@ -8,6 +8,7 @@
 //!   emptying       files that the job is emptying, or was stopped at
 //!   problems       what could not be read, told once each; cleared by a scrub that reads it
 //!   scrub          where the last scrub ended
+//!   mounted        made when it is mounted first: without a mount no job makes stubs then
 //!   reserve        room for when the disk is full ([`super::reserve`])
 //! ```
 //!
@@ -24,8 +25,9 @@
 //! files are guarded by leases, manifests by the order of [`super::optimize`].
 
 use super::addresses::{self, Standing};
-use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, SCRUB, own};
+use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOUNTED, MOVES, SCRUB, own};
 use crate::ingest::left_out::is_store;
+use crate::job::Interrupt;
 use crate::repository::Repository;
 use crate::session::Snapshot;
 use onefold_format::share::{
@@ -421,6 +423,31 @@ impl Share {
         file.write_all(cursor).context(|| "writing down where the scrub ends")
     }
 
+    /// Writes down that it is mounted: whoever uses it does so through the mount.
+    pub fn note_mounted(&self) -> Result<()> {
+        self.file(MOUNTED, OFlags::WRONLY | OFlags::CREATE).map(drop)
+    }
+
+    /// Refuses a share that was mounted before and is not now, in which programs would meet zeros.
+    ///
+    /// Errors: `Invalid` if it is one.
+    pub fn refuse_unmounted(&self) -> Result<()> {
+        if self.is_mounted || !control::exists(&self.control()?, MOUNTED)? {
+            return Ok(());
+        }
+        // Whoever cannot take it serves the mount, where this process does not see it.
+        match self.lock_mount() {
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
+            held => drop(held?),
+        }
+        let shown = self.shown.display();
+        Err(Error::invalid(format!(
+            "'{shown}' was mounted before and is not now: programs would find zeros in files that \
+             are optimised; 'onefold share mount {shown}' first, or say --unmounted if nobody uses \
+             them"
+        )))
+    }
+
     /// Makes it an ordinary directory again. No stub may be left, and the lock of its jobs is held.
     ///
     /// Errors: `Unavailable` if it is mounted.
@@ -519,7 +546,9 @@ fn place_of(directory: &OwnedFd) -> Result<SharePlace> {
 fn refuse_stores(directory: &Path) -> Result<()> {
     for above in directory.ancestors() {
         // What cannot be opened here is told by whoever needs it.
-        if open_directory(rustix::fs::CWD, above).is_ok_and(|open| is_store(&open)) {
+        if open_directory(rustix::fs::CWD, above)
+            .is_ok_and(|open| is_store(&open, &Interrupt::default()))
+        {
             return Err(Error::invalid(format!(
                 "'{}' is a store: its own files cannot be moved into one",
                 above.display()

@@ -54,6 +54,10 @@ impl Observer for ToldOnce {
         }
     }
 
+    fn warning(&self, item: &str, what: &'static str) {
+        self.listens.warning(item, what);
+    }
+
     fn item(&self, path: &str, what: &'static str) {
         self.listens.item(path, what);
     }

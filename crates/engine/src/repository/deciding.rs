@@ -38,7 +38,15 @@ pub(super) fn expect(store: &dyn Store, configuration: &Configuration) -> Result
             "has its decisions made by a database: say which one in its name, as in \
              '?database=postgres://USER@HOST/DATABASE'",
         ),
-        (other, _) => Err(Error::new(
+        _ => refuse_unknown(configuration),
+    }
+}
+
+/// Refuses a mechanism that this build does not know.
+pub(super) fn refuse_unknown(configuration: &Configuration) -> Result<()> {
+    match configuration.decisions.as_str() {
+        "" | DATABASE => Ok(()),
+        other => Err(Error::new(
             ErrorKind::NewerFormat,
             format!("the store has its decisions made by '{other}'; use a newer onefold"),
         )),

@@ -79,8 +79,8 @@ pub(super) fn put(store: &dyn Store, slot: &KeySlot, environment: &Environment) 
     words::refuse_long_label(&slot.label)?;
     let id = KeyId::random(&*environment.randomness);
     let bytes = slot.to_bytes()?;
-    store.put(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
-    store.put(&Key::new(layout::key_slot(id))?, &bytes)?;
+    store.put_fresh(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
+    store.put_fresh(&Key::new(layout::key_slot(id))?, &bytes)?;
     Ok(id)
 }
 
@@ -374,7 +374,7 @@ pub(super) fn remove(store: &dyn Store, id: KeyId, environment: &Environment) ->
     }
     let removal = KeyId::random(&*environment.randomness);
     let intent = Key::new(layout::key_removal(id, removal))?;
-    store.put(&intent, &[])?;
+    store.put_fresh(&intent, &[])?;
     let removals = match may_go(store, id) {
         Ok(removals) => removals,
         Err(error) => {

@@ -4,6 +4,7 @@
 //! are hashed together. What differs, or lies beyond the file's end, is what must be written. Of a
 //! hole only what is data in the file is read.
 
+use crate::job::Interrupt;
 use crate::tree::{ExtentWalk, TreeReader};
 use onefold_crypto::Fingerprinter;
 use onefold_format::node::Extent;
@@ -13,6 +14,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -27,6 +29,8 @@ pub struct Comparison {
     fingerprinter: Arc<Fingerprinter>,
     differing: VecDeque<(u64, Extent)>,
     equal_bytes: u64,
+    /// What was found equal and not taken yet.
+    equal: Vec<Range<u64>>,
     ended: bool,
     buffer: Vec<u8>,
 }
@@ -47,6 +51,7 @@ impl Comparison {
             fingerprinter: Arc::clone(fingerprinter),
             differing: VecDeque::new(),
             equal_bytes: 0,
+            equal: Vec::new(),
             ended: false,
             buffer: Vec::new(),
         }
@@ -58,6 +63,27 @@ impl Comparison {
             self.compare_batch(reader)?;
         }
         Ok(self.differing.pop_front())
+    }
+
+    /// Whether anything differs; compares as much as it takes to know that.
+    pub fn differs(&mut self, reader: &TreeReader, interrupt: &Interrupt) -> Result<bool> {
+        while self.differing.is_empty() && !self.ended {
+            interrupt.check()?;
+            self.compare_batch(reader)?;
+        }
+        Ok(!self.differing.is_empty())
+    }
+
+    /// The file, and what was found equal in it since this was asked last.
+    pub fn take_equal(&mut self) -> (&File, Vec<Range<u64>>) {
+        (&self.file, std::mem::take(&mut self.equal))
+    }
+
+    fn note_equal(&mut self, offset: u64, length: u64) {
+        match self.equal.last_mut() {
+            Some(last) if last.end == offset => last.end += length,
+            _ => self.equal.push(offset..offset + length),
+        }
     }
 
     /// Bytes that were compared, and are as they are to be.
@@ -120,7 +146,10 @@ impl Comparison {
         self.fingerprinter.data_batch(&chunks, &mut computed);
         for ((offset, extent), computed) in batch.iter().zip(computed) {
             match extent.fingerprint == computed {
-                true => self.equal_bytes += extent.length,
+                true => {
+                    self.equal_bytes += extent.length;
+                    self.note_equal(*offset, extent.length);
+                }
                 false => self.differing.push_back((*offset, *extent)),
             }
         }
@@ -147,6 +176,7 @@ impl Comparison {
             position = self.data_from(position + read as u64)?;
         }
         self.equal_bytes += extent.length;
+        self.note_equal(offset, extent.length);
         Ok(())
     }
 
@@ -177,6 +207,14 @@ impl Wanted {
         match self {
             Self::All(walk) => walk.next(reader),
             Self::Differing(comparison) => comparison.next(reader),
+        }
+    }
+
+    /// What stays the same of a file that is there ([`Comparison::take_equal`]).
+    pub fn take_equal(&mut self) -> Option<(&File, Vec<Range<u64>>)> {
+        match self {
+            Self::All(_) => None,
+            Self::Differing(comparison) => Some(comparison.take_equal()),
         }
     }
 

@@ -1,96 +1,27 @@
-//! Plans files: what is to be written of each, and which are other names of one file.
+//! Plans files: what is to be written of each, and what becomes of what is there.
 
 use super::existing::{Comparison, Wanted};
 use super::item::{self, Decision};
 use super::metadata::{Attributes, Present};
-use super::output::{self, OutputFile, Plan};
-use super::target::Directory;
+use super::output::{OutputFile, Plan, open_in_place};
+use super::target::{Directory, is_type};
 use super::walk::Restorer;
+use super::way::Way;
 use crate::chunks::Location;
 use crate::stub;
 use crate::tree::ExtentWalk;
-use onefold_format::node::{Entry, EntryKind, Extent, Reference};
-use onefold_types::{Error, ErrorKind, Result, bug, limits};
-use rustix::fs::{Mode, OFlags, Stat};
+use onefold_format::node::{Entry, Extent};
+use onefold_types::{Error, ErrorKind, Result, bug, invariant, limits};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const EXISTING_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-
-/// Items with several names: the first name restored is the one that others are linked to.
-#[derive(Default)]
-pub struct Links {
-    first: HashMap<(u64, u64), (Arc<First>, u64)>,
-    /// Links to be made once the window is written.
-    pub(super) deferred: Vec<DeferredLink>,
-}
-
-/// The first restored name of an item.
-pub struct First {
-    directory: Arc<Directory>,
-    name: Vec<u8>,
-    /// The file, unless it was there already or is none.
-    output: Option<Arc<OutputFile>>,
-    kind: EntryKind,
-    size: u64,
-    content: Option<Reference>,
-}
-
-/// Another name of an item.
-pub struct DeferredLink {
-    directory: Arc<Directory>,
-    entry: Entry,
-    first: Arc<First>,
-}
-
-impl Links {
-    /// The first name of this entry's item, if there was one. Numbers that were reused while the
-    /// source was read are told by content.
-    fn first_of(&mut self, entry: &Entry) -> Option<Arc<First>> {
-        if entry.links < 2 {
-            return None;
-        }
-        let key = (entry.device, entry.inode);
-        let (first, left) = self.first.get_mut(&key)?;
-        let found = Arc::clone(first);
-        let same =
-            found.kind == entry.kind && found.size == entry.size && found.content == entry.content;
-        if !same {
-            return None;
-        }
-        *left -= 1;
-        if *left == 0 {
-            self.first.remove(&key);
-        }
-        Some(found)
-    }
-
-    fn remember(
-        &mut self,
-        entry: &Entry,
-        directory: &Arc<Directory>,
-        output: Option<Arc<OutputFile>>,
-    ) {
-        if entry.links < 2 {
-            return;
-        }
-        let first = First {
-            directory: Arc::clone(directory),
-            name: entry.name.clone(),
-            output,
-            kind: entry.kind,
-            size: entry.size,
-            content: entry.content,
-        };
-        let key = (entry.device, entry.inode);
-        self.first.insert(key, (Arc::new(first), entry.links - 1));
-    }
-}
 
 impl Restorer<'_> {
     /// Plans a file.
@@ -101,7 +32,7 @@ impl Restorer<'_> {
             return Ok(());
         };
         let planned = self.plan_file(&directory, entry);
-        self.unless_fatal(planned)
+        self.unless_fatal(&self.here(), planned)
     }
 
     /// Makes a link, device, pipe or socket.
@@ -111,20 +42,20 @@ impl Restorer<'_> {
             return Ok(());
         };
         let made = self.make_other(&directory, entry);
-        self.unless_fatal(made)?;
+        self.unless_fatal(&self.here(), made)?;
         self.job.progress.add(1, 0);
         Ok(())
     }
 
-    fn unless_fatal(&mut self, result: Result<()>) -> Result<()> {
+    /// Tells of an item's error, unless it ends the restore.
+    pub(super) fn unless_fatal(&mut self, item: &str, result: Result<()>) -> Result<()> {
         match result {
             Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Exhausted) => {
-                Err(error.context(self.here()))
+                Err(error.context(item))
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
             Err(error) => {
-                let item = self.here();
-                self.problem(&item, &error);
+                self.problem(item, &error);
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -150,28 +81,40 @@ impl Restorer<'_> {
             }
             return Ok(());
         }
-        let mut kept = None;
         match (decision, existing) {
             (Decision::Skip, _) => return Ok(()),
-            (Decision::Keep, stat) => kept = stat,
-            (_, Some(stat)) => {
-                self.remove_existing(directory, &entry.name, &stat)?;
-                item::make(directory, entry)?;
+            (Decision::Keep, Some(stat)) => {
+                let attributes = self.attributes(entry);
+                let applier = &self.shared.applier;
+                let name = &entry.name;
+                item::apply(applier, directory, entry, name, &attributes, Some(&stat))?;
             }
-            (_, None) => item::make(directory, entry)?,
+            (_, Some(stat)) if !is_type(&stat, FileType::Directory) => {
+                let temporary = self.shared.names.next();
+                self.make_item(directory, entry, &temporary)?;
+                directory.rename_or_remove(&temporary, &entry.name)?;
+            }
+            (_, existing) => {
+                if let Some(stat) = existing {
+                    self.remove_existing(directory, &entry.name, &stat)?;
+                }
+                self.make_item(directory, entry, &entry.name)?;
+            }
         }
-        let attributes = self.attributes(entry);
-        let applier = &self.shared.applier;
-        item::apply(applier, directory, entry, &attributes, kept.as_ref())?;
         self.links.remember(entry, directory, None);
         Ok(())
     }
 
-    fn existing(&self, directory: &Directory, name: &[u8]) -> Result<Option<Stat>> {
-        match directory.fresh {
-            true => Ok(None),
-            false => directory.stat(name),
-        }
+    /// Makes an item that is no file and no directory, with all its attributes, under a name.
+    pub(super) fn make_item(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        name: &[u8],
+    ) -> Result<()> {
+        item::make(directory, entry, name)?;
+        let attributes = self.attributes(entry);
+        item::apply(&self.shared.applier, directory, entry, name, &attributes, None)
     }
 
     fn plan_file(&mut self, directory: &Arc<Directory>, entry: Entry) -> Result<()> {
@@ -188,6 +131,11 @@ impl Restorer<'_> {
                 self.job.observer.item(&self.here(), "skipped");
                 Ok(())
             }
+            (Decision::Keep | Decision::Compare, Some(stat))
+                if self.claims.is_of_another(&entry, &stat) =>
+            {
+                self.whole_file(directory, &entry, Some(&stat))
+            }
             (Decision::Keep, Some(stat))
                 if !self.options.verify && !is_stub(directory, &entry.name)? =>
             {
@@ -196,11 +144,11 @@ impl Restorer<'_> {
             (Decision::Keep | Decision::Compare, Some(stat)) => {
                 self.compare_file(directory, &entry, &stat)
             }
-            (_, Some(stat)) => {
+            (_, Some(stat)) if is_type(&stat, FileType::Directory) => {
                 self.remove_existing(directory, &entry.name, &stat)?;
-                self.new_file(directory, &entry)
+                self.whole_file(directory, &entry, None)
             }
-            (_, None) => self.new_file(directory, &entry),
+            (_, existing) => self.whole_file(directory, &entry, existing.as_ref()),
         }
     }
 
@@ -212,6 +160,19 @@ impl Restorer<'_> {
             return Ok(());
         }
         self.links.remember(entry, directory, None);
+        self.claims.take(entry, stat);
+        self.mend_attributes(directory, entry, stat)?;
+        self.job.observer.item(&self.here(), "unchanged");
+        Ok(())
+    }
+
+    /// Sets the attributes of a file that is there.
+    pub(super) fn mend_attributes(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        stat: &Stat,
+    ) -> Result<()> {
         let attributes = self.attributes(entry);
         let flags = EXISTING_FLAGS.union(OFlags::RDONLY);
         let name = entry.name.as_slice();
@@ -220,16 +181,24 @@ impl Restorer<'_> {
             // Unreadable by mode: then the attributes are set by name.
             Err(Errno::ACCESS) => {
                 let applier = &self.shared.applier;
-                return item::apply(applier, directory, entry, &attributes, Some(stat));
+                let name = &entry.name;
+                return item::apply(applier, directory, entry, name, &attributes, Some(stat));
             }
             Err(errno) => return Err(Error::io("opening the file that is there", errno.into())),
         };
         let path = || directory.display_of(&entry.name);
         let present = Present::existing(stat);
-        self.shared.applier.apply(opened.as_fd(), &attributes, present, &path)
+        self.shared.applier.apply(opened.as_fd(), &attributes, present, &path);
+        Ok(())
     }
 
-    fn new_file(&mut self, directory: &Arc<Directory>, entry: &Entry) -> Result<()> {
+    /// Writes all of a file, in the place of what is there if anything is.
+    fn whole_file(
+        &mut self,
+        directory: &Arc<Directory>,
+        entry: &Entry,
+        there: Option<&Stat>,
+    ) -> Result<()> {
         let wanted = Wanted::All(ExtentWalk::new(entry.content, entry.size)?);
         if self.options.dry_run {
             self.report.bytes_written += entry.size;
@@ -237,68 +206,126 @@ impl Restorer<'_> {
             self.job.observer.item(&self.here(), "would be restored");
             return Ok(());
         }
-        self.write_file(directory, entry, wanted, None)
+        let way = there.map_or(Way::New, |there| self.replacing(there));
+        self.write_file(directory, entry, wanted, (way, None))
     }
 
-    /// A file is there: only what differs is written, unless it cannot or must not be changed in
-    /// place.
+    fn replacing(&self, there: &Stat) -> Way {
+        Way::Replace { there: *there, temporary: self.shared.names.next() }
+    }
+
+    /// A file is there: it stays if it is right. Else it is replaced by one that takes over what is
+    /// equal, or it is rewritten.
     fn compare_file(
         &mut self,
         directory: &Arc<Directory>,
         entry: &Entry,
-        stat: &Stat,
+        there: &Stat,
     ) -> Result<()> {
         let name = entry.name.as_slice();
-        let handle = directory.handle()?;
-        let open = |flags| {
-            let flags = EXISTING_FLAGS.union(flags);
-            rustix::fs::openat(&*handle, name, flags, Mode::empty())
-        };
-        let linked = stat.st_nlink > 1;
-        let in_place = match linked || self.options.dry_run {
-            true => None,
-            false => open(OFlags::RDWR).ok(),
-        };
-        let writable = in_place.is_some();
-        let opened = match in_place {
-            Some(opened) => opened,
-            None => match open(OFlags::RDONLY) {
-                Ok(opened) => opened,
-                // It may be what is wanted: it must not be replaced for that.
-                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
-                    return Err(Error::io("opening the file that is there", errno.into()));
-                }
-                Err(_) if self.options.dry_run => return self.new_file(directory, entry),
-                Err(_) => {
-                    directory.unlink(name)?;
-                    return self.new_file(directory, entry);
-                }
-            },
+        let flags = EXISTING_FLAGS.union(OFlags::RDONLY);
+        let opened = match rustix::fs::openat(&*directory.handle()?, name, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            // It may be what is wanted: it must not be replaced for that.
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+                return Err(Error::io("opening the file that is there", errno.into()));
+            }
+            Err(errno) if self.options.in_place => return Err(left_as_it_was(errno)),
+            Err(_) => return self.whole_file(directory, entry, Some(there)),
         };
         let stat = rustix::fs::fstat(&opened)
             .map_err(|errno| Error::io("looking at the file that is there", errno.into()))?;
-        let file = Arc::new(File::from(opened));
-        let comparison = self.comparison(entry, &file, &stat)?;
-        if writable && stat.st_nlink == 1 {
-            let wanted = Wanted::Differing(comparison);
-            return self.write_file(directory, entry, wanted, Some((file, stat)));
+        if !is_type(&stat, FileType::RegularFile) {
+            return Err(Error::new(ErrorKind::Io, "the file that was there is another item now"));
         }
-        let differing = self.differing_bytes(comparison)?;
-        let is_right = differing == 0 && stat.st_size as u64 == entry.size;
-        if is_right && !is_stub(directory, name)? {
+        let file = Arc::new(File::from(opened));
+        let is_stub = stub::value(&*file)?.is_some();
+        let mut comparison = self.comparison(entry, &file, &stat)?;
+        let differs = comparison.differs(&self.reader, &self.job.interrupt)?;
+        if !differs {
+            let equal_bytes = comparison.equal_bytes();
+            invariant!(equal_bytes == entry.size, "less is equal than there is", equal_bytes);
+        }
+        if !differs && stat.st_size as u64 == entry.size && !is_stub {
             return self.keep_file(directory, entry, &stat);
         }
         if self.options.dry_run {
-            self.report.bytes_written += differing;
+            self.report.bytes_written += self.differing_bytes(comparison)?;
             self.job.progress.add(1, entry.size);
             self.job.observer.item(&self.here(), "would be rewritten");
             return Ok(());
         }
-        directory.unlink(name)?;
-        self.new_file(directory, entry)
+        let wants_in_place = self.options.in_place && stat.st_nlink == 1;
+        if wants_in_place
+            || self.would_lose_owner(entry, &stat)
+            || !self.has_room(directory, &stat, entry)?
+        {
+            match open_in_place(directory, name, &stat) {
+                Ok((file, stat)) => {
+                    let wanted = Wanted::Differing(comparison);
+                    let way = Way::InPlace(stat);
+                    return self.write_file(directory, entry, wanted, (way, Some(file)));
+                }
+                Err(error) if wants_in_place => {
+                    return Err(error.context("the file that was there was left as it was"));
+                }
+                Err(_) => {}
+            }
+        }
+        // Of one with other names, or a stub, nothing can be said that lasts until it is copied.
+        if stat.st_nlink > 1 || is_stub {
+            return self.whole_file(directory, entry, Some(&stat));
+        }
+        let way = self.replacing(&stat);
+        self.write_file(directory, entry, Wanted::Differing(comparison), (way, None))
     }
 
-    fn comparison(&self, entry: &Entry, file: &Arc<File>, stat: &Stat) -> Result<Comparison> {
+    /// Whether a new file could not be given the owner or group that the file that is there has and
+    /// is to have.
+    fn would_lose_owner(&self, entry: &Entry, there: &Stat) -> bool {
+        if self.shared.applier.is_privileged() || self.options.without.owners {
+            return false;
+        }
+        let wanted = self.attributes(entry);
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let is_mine = |group: u32| {
+            let groups = rustix::process::getgroups().unwrap_or_default();
+            group == gid || groups.iter().any(|one| one.as_raw() == group)
+        };
+        (wanted.uid == there.st_uid && wanted.uid != uid)
+            || (wanted.gid == there.st_gid && !is_mine(wanted.gid))
+    }
+
+    /// Whether there is room for another file beside the one that is there; makes room by finishing
+    /// those that are under way.
+    fn has_room(&mut self, directory: &Directory, there: &Stat, entry: &Entry) -> Result<bool> {
+        let bytes = match self.options.sparse || entry.sparse {
+            true => entry.size.min(there.st_blocks as u64 * 512),
+            false => entry.size,
+        };
+        for is_last in [false, true] {
+            let promised = self.shared.promised_bytes.load(Ordering::Relaxed);
+            let system = rustix::fs::fstatvfs(&*directory.handle()?)
+                .map_err(|errno| Error::io("asking for the room that is left", errno.into()))?;
+            let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
+            // Some file systems do not say how large they are.
+            if system.f_blocks == 0 || promised.saturating_add(bytes) <= free_bytes {
+                self.shared.promised_bytes.fetch_add(bytes, Ordering::Relaxed);
+                return Ok(true);
+            }
+            if !is_last && promised > 0 {
+                self.run_window()?;
+            }
+        }
+        Ok(false)
+    }
+
+    pub(super) fn comparison(
+        &self,
+        entry: &Entry,
+        file: &Arc<File>,
+        stat: &Stat,
+    ) -> Result<Comparison> {
         let walk = ExtentWalk::new(entry.content, entry.size)?;
         let fingerprinter = self.repository.fingerprinter();
         Ok(Comparison::new(walk, Arc::clone(file), stat.st_size as u64, fingerprinter))
@@ -313,16 +340,17 @@ impl Restorer<'_> {
         Ok(bytes)
     }
 
-    /// Puts what is to be written of a file into the window; runs the window whenever it is full.
     fn write_file(
         &mut self,
         directory: &Arc<Directory>,
         entry: &Entry,
-        mut wanted: Wanted,
-        existing: Option<(Arc<File>, Stat)>,
+        wanted: Wanted,
+        (way, opened): (Way, Option<Arc<File>>),
     ) -> Result<()> {
-        let in_place = existing.is_some();
-        let stub = existing.as_ref().map(|(file, _)| stub::value(file)).transpose()?.flatten();
+        let stub = match &way {
+            Way::New => None,
+            Way::Replace { .. } | Way::InPlace(_) => stub_of(directory, &entry.name)?,
+        };
         self.files_planned += 1;
         let file = OutputFile::new(Plan {
             number: self.files_planned,
@@ -331,27 +359,45 @@ impl Restorer<'_> {
             attributes: self.attributes(entry),
             content: entry.content,
             size: entry.size,
-            existing,
+            sparse: self.options.sparse || entry.sparse,
+            way,
+            opened,
             stub,
         });
-        if in_place {
+        if file.is_in_place() {
             self.shared.park(&file);
         }
         self.links.remember(entry, directory, Some(Arc::clone(&file)));
-        let sparse = self.options.sparse || entry.sparse;
         // Only the parts that differ of a file that is there: their places are not known.
-        let mut place = matches!(wanted, Wanted::All(_)).then_some(self.place);
-        self.current = Some((Arc::clone(&file), None));
+        let place = matches!(wanted, Wanted::All(_)).then_some(self.place);
+        self.write_pieces(&file, wanted, place)
+    }
+
+    /// Puts what is to be written of a file into the window; runs the window whenever it is full.
+    pub(super) fn write_pieces(
+        &mut self,
+        file: &Arc<OutputFile>,
+        mut wanted: Wanted,
+        mut place: Option<u64>,
+    ) -> Result<()> {
+        let sparse = file.sparse;
+        self.current = Some((Arc::clone(file), None));
         let mut fetched = 0u64;
         while !file.has_failed() {
             self.job.interrupt.check()?;
-            match wanted.next(&self.reader) {
+            let next = wanted.next(&self.reader);
+            if let Some((there, equal)) = wanted.take_equal().filter(|_| file.is_new()) {
+                for range in equal {
+                    file.copy(&self.shared, there, range)?;
+                }
+            }
+            match next {
                 Ok(Some((offset, extent))) if extent.is_hole() => {
                     file.zero(&self.shared, offset, extent.length, sparse)?;
                 }
                 Ok(Some((offset, extent))) => {
                     fetched += extent.length;
-                    self.add_piece(&file, offset, extent, place)?;
+                    self.add_piece(file, offset, extent, place)?;
                     place = place.map(|place| place + 1);
                 }
                 Ok(None) => break,
@@ -360,7 +406,7 @@ impl Restorer<'_> {
             }
         }
         file.ledger.settle_bytes(wanted.equal_bytes());
-        self.job.progress.add(0, entry.size.saturating_sub(fetched));
+        self.job.progress.add(0, file.size.saturating_sub(fetched));
         self.current_number()?;
         self.current = None;
         file.settle(&self.shared, 1)
@@ -413,69 +459,28 @@ impl Restorer<'_> {
         located.map(|(location, _)| location)
     }
 
-    fn defer_link(&mut self, directory: &Arc<Directory>, entry: &Entry, first: Arc<First>) {
-        self.job.progress.add(1, entry.size);
-        if self.options.dry_run {
-            self.job.observer.item(&self.here(), "would be linked");
-            return;
-        }
-        self.links.deferred.push(DeferredLink {
-            directory: Arc::clone(directory),
-            entry: entry.clone(),
-            first,
-        });
-    }
-
-    /// Makes the links to what the window wrote.
-    pub(super) fn make_links(&mut self) -> Result<()> {
-        for link in std::mem::take(&mut self.links.deferred) {
-            if let Err(error) = self.make_link(&link) {
-                if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Exhausted) {
-                    return Err(error.context(link.directory.display_of(&link.entry.name)));
-                }
-                let item = link.directory.display_of(&link.entry.name);
-                self.problem(&item, &error);
-            }
-        }
-        Ok(())
-    }
-
-    fn make_link(&mut self, link: &DeferredLink) -> Result<()> {
-        let (first, name) = (&link.first, link.entry.name.as_slice());
-        if let Some(output) = &first.output
-            && !output.is_complete()
-        {
-            return Err(Error::damaged(format!(
-                "the file that it is a hard link of, {}, could not be restored",
-                output.display()
-            )));
-        }
-        if let Some(stat) = self.existing(&link.directory, name)? {
-            let original = first.directory.stat(&first.name)?;
-            if original.is_some_and(|it| (it.st_dev, it.st_ino) == (stat.st_dev, stat.st_ino)) {
-                self.report.files_unchanged += u64::from(link.entry.kind == EntryKind::File);
-                return Ok(());
-            }
-            if item::decide(&link.entry, Some(&stat), self.options.overwrite) == Decision::Skip {
-                self.report.files_skipped += 1;
-                return Ok(());
-            }
-            self.remove_existing(&link.directory, name, &stat)?;
-        }
-        output::link(&first.directory, &first.name, &link.directory, name)
-    }
-
-    fn attributes(&self, entry: &Entry) -> Attributes {
+    pub(super) fn attributes(&self, entry: &Entry) -> Attributes {
         self.owners.attributes(entry)
     }
 }
 
 /// Whether a file that is there is a stub. Its size and times are the file's, its bytes are not: it
-/// is never right as it is. One that may not be read is left as it is by whatever becomes of it.
+/// is never right as it is.
 fn is_stub(directory: &Directory, name: &[u8]) -> Result<bool> {
+    stub_of(directory, name).map(|stub| stub.is_some())
+}
+
+/// What the stub says that is there. One that may not be read is left as it is by whatever becomes
+/// of it.
+fn stub_of(directory: &Directory, name: &[u8]) -> Result<Option<Vec<u8>>> {
     let path = stub::by_handle(&*directory.handle()?, OsStr::from_bytes(name));
     match stub::value_at(&path) {
-        Err(error) if error.kind() == ErrorKind::NotPermitted => Ok(false),
-        value => value.map(|value| value.is_some()),
+        Err(error) if error.kind() == ErrorKind::NotPermitted => Ok(None),
+        value => value,
     }
+}
+
+fn left_as_it_was(errno: Errno) -> Error {
+    let what = "opening the file that is there, which was left as it was";
+    Error::io(what, errno.into())
 }

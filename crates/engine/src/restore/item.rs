@@ -73,10 +73,9 @@ pub fn is_same(directory: &Directory, entry: &Entry, existing: &Stat) -> Result<
     })
 }
 
-/// Makes a link, device, pipe or socket.
-pub fn make(directory: &Directory, entry: &Entry) -> Result<()> {
+/// Makes a link, device, pipe or socket under a name.
+pub fn make(directory: &Directory, entry: &Entry, name: &[u8]) -> Result<()> {
     let handle = directory.handle()?;
-    let name = entry.name.as_slice();
     let made = match entry.kind {
         EntryKind::Symlink => rustix::fs::symlinkat(entry.target.as_slice(), &*handle, name),
         kind => {
@@ -100,6 +99,7 @@ pub fn apply(
     applier: &Applier,
     directory: &Directory,
     entry: &Entry,
+    name: &[u8],
     attributes: &Attributes,
     existing: Option<&Stat>,
 ) -> Result<()> {
@@ -112,12 +112,13 @@ pub fn apply(
     let handle = directory.handle()?;
     applier.apply_by_name(
         handle.as_fd(),
-        &entry.name,
+        name,
         attributes,
         present,
         entry.kind == EntryKind::Symlink,
         &|| directory.display_of(&entry.name),
-    )
+    );
+    Ok(())
 }
 
 fn file_type(kind: EntryKind) -> FileType {

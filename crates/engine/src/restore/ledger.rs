@@ -25,6 +25,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Forgets what was planned and delivered, and expects so many bytes.
+    pub fn begin_anew(&self, bytes: u64) {
+        self.marks.store(0, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Expects bytes: delivered ones, or those that [`Ledger::settle_bytes`] tells of.
     pub fn expect_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -8,29 +8,38 @@
 //!   number; where numbers alone are asked for, always by number.
 //! - Without privilege the group is set where the system allows it; set-id bits are dropped if
 //!   owner or group could not be had.
-//! - An owner, mode, time or attribute that cannot be set here is told once per name and is no
-//!   error: file systems differ.
-//! - User attributes and access control lists that are there, but not in the snapshot, are removed.
+//! - What cannot be set costs nothing else: the rest is set all the same. What this file system or
+//!   user cannot have at all is told once per name; want of room and faults of the device are told
+//!   each time, and count as errors.
+//! - Attributes and access control lists that are there, but not in the snapshot, are removed, in
+//!   all namespaces but for labels that the kernel keeps; none of an item some of whose
+//!   attributes could not be saved.
 //!
 //! Names are looked up only with privilege: without it owners cannot be given away at all.
 
 use super::Without;
+use super::subject::Subject;
+use super::target::Directory;
 use crate::job::Job;
 use crate::stub;
 use crate::tree::path;
 use onefold_format::node::{Entry, Owner, Time};
-use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use onefold_types::Error;
+use rustix::fs::{Gid, Stat, Uid};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 const CAPABILITY: &[u8] = b"security.capability";
+/// Labels that the kernel gives every item by its own rules.
+const LABELS: [&[u8]; 3] = [b"security.selinux", b"security.SMACK64", b"security.apparmor"];
 const SET_ID_BITS: u32 = 0o6000;
 const MODE_BITS: u32 = 0o7777;
 
@@ -47,6 +56,8 @@ pub struct Attributes {
     pub modified: Time,
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether it had others that could not be saved.
+    pub lacks_some: bool,
 }
 
 /// What an item has already.
@@ -74,6 +85,7 @@ pub struct Applier {
     without: Without,
     job: Job,
     told: Mutex<BTreeSet<Vec<u8>>>,
+    errors: AtomicU64,
 }
 
 impl Applier {
@@ -85,6 +97,7 @@ impl Applier {
             privileged: rustix::process::geteuid().is_root(),
             job: job.clone(),
             told: Mutex::default(),
+            errors: AtomicU64::new(0),
         }
     }
 
@@ -94,6 +107,11 @@ impl Applier {
         self.privileged
     }
 
+    /// How often something could not be set for want of room, or because of the device.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
     /// Sets everything on an open file or directory.
     pub fn apply(
         &self,
@@ -101,26 +119,8 @@ impl Applier {
         wanted: &Attributes,
         present: Present,
         path: &dyn Fn() -> String,
-    ) -> Result<()> {
-        let (uid, gid) = self.wanted_owner(wanted, present);
-        let mut mode = self.wanted_mode(wanted, present);
-        if uid.is_some() || gid.is_some() {
-            let changed = rustix::fs::fchown(handle, uid, gid);
-            if !self.owner_set(changed, path)? {
-                mode &= !SET_ID_BITS;
-            }
-        }
-        if present.attributes {
-            remove_others(handle, wanted);
-        }
-        for (name, value) in self.wanted_xattrs(wanted) {
-            let set = rustix::fs::fsetxattr(handle, name.as_slice(), value, XattrFlags::empty());
-            self.set(name, set, path)?;
-        }
-        let set = rustix::fs::fchmod(handle, Mode::from_raw_mode(mode));
-        self.set(b"mode", set, path)?;
-        let set = rustix::fs::futimens(handle, &timestamps(wanted.modified));
-        self.set(b"modification time", set, path)
+    ) {
+        self.apply_to(&Subject::Open(handle), wanted, present, path);
     }
 
     /// Sets everything on an item that is not opened: a link, device, pipe or socket.
@@ -132,35 +132,99 @@ impl Applier {
         present: Present,
         is_symlink: bool,
         path: &dyn Fn() -> String,
-    ) -> Result<()> {
+    ) {
+        let subject = Subject::named(directory, name, is_symlink);
+        self.apply_to(&subject, wanted, present, path);
+    }
+
+    fn apply_to(
+        &self,
+        subject: &Subject<'_>,
+        wanted: &Attributes,
+        present: Present,
+        path: &dyn Fn() -> String,
+    ) {
         let (uid, gid) = self.wanted_owner(wanted, present);
         let mut mode = self.wanted_mode(wanted, present);
         if uid.is_some() || gid.is_some() {
-            let no_follow = AtFlags::SYMLINK_NOFOLLOW;
-            let changed = rustix::fs::chownat(directory, name, uid, gid, no_follow);
-            if !self.owner_set(changed, path)? {
+            let changed = subject.set_owner(uid, gid);
+            if !self.owner_set(changed, path) {
                 mode &= !SET_ID_BITS;
             }
         }
-        // The kernel has no way to set attributes relative to a directory; this path is one.
-        let mut descriptor_path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
-        descriptor_path.extend_from_slice(name);
-        for (attribute, value) in self.wanted_xattrs(wanted) {
-            let empty = XattrFlags::empty();
-            let set = rustix::fs::lsetxattr(
-                descriptor_path.as_slice(),
-                attribute.as_slice(),
-                value,
-                empty,
-            );
-            self.set(attribute, set, path)?;
+        if present.attributes && !wanted.lacks_some {
+            self.remove_others(subject, wanted, path);
         }
-        if !is_symlink {
-            set_mode_by_name(directory, name, mode)?;
+        for (name, value) in self.wanted_xattrs(wanted) {
+            self.set(name, subject.set(name, value), path);
         }
-        let times = timestamps(wanted.modified);
-        let set = rustix::fs::utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
-        self.set(b"modification time", set, path)
+        self.set(b"mode", subject.set_mode(mode), path);
+        self.set(b"modification time", subject.set_modified(wanted.modified), path);
+    }
+
+    /// Gives a file that is to take the place of another one the attributes of that which the
+    /// snapshot knows nothing of.
+    pub fn take_over(
+        &self,
+        directory: &Directory,
+        name: &[u8],
+        file: &File,
+        wanted: &Attributes,
+        path: &dyn Fn() -> String,
+    ) {
+        let Ok(handle) = directory.handle() else {
+            return;
+        };
+        let (there, file) = (Subject::named(handle.as_fd(), name, false), file.as_fd());
+        for name in there.names().unwrap_or_default() {
+            if self.is_other(&name, wanted)
+                && let Ok(value) = there.get(&name)
+            {
+                self.set(&name, Subject::Open(file).set(&name, &value), path);
+            }
+        }
+    }
+
+    /// Removes what the snapshot does not have. What makes a file a stub is none of that: without
+    /// it the file is zeros, so it only goes once the data is there (see `output`).
+    fn remove_others(&self, subject: &Subject<'_>, wanted: &Attributes, path: &dyn Fn() -> String) {
+        let names = match subject.names() {
+            Ok(names) => names,
+            // The file system has none, or this user may not know of them.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS) => return,
+            Err(errno) => return self.set(b"attributes that are there", Err(errno), path),
+        };
+        for name in names.iter().filter(|name| self.is_other(name, wanted)) {
+            let removed = match subject.remove(name) {
+                Err(Errno::NODATA) => Ok(()),
+                removed => removed,
+            };
+            let gives_rights = [ACCESS_LIST, DEFAULT_LIST, CAPABILITY].contains(&name.as_slice());
+            match removed {
+                Err(errno) if gives_rights => self.tell_of_right(name, errno, path),
+                // What the kernel keeps there by itself.
+                Err(_) if name.starts_with(b"security.") => {}
+                removed => self.set(name, removed, path),
+            }
+        }
+    }
+
+    fn is_other(&self, name: &[u8], wanted: &Attributes) -> bool {
+        let prefixes: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+        let is_ours = prefixes.iter().any(|prefix| name.starts_with(prefix))
+            || name == ACCESS_LIST
+            || name == DEFAULT_LIST;
+        let stays = name.starts_with(stub::ATTRIBUTE.as_bytes())
+            || LABELS.iter().any(|label| name.starts_with(label));
+        is_ours && !stays && !self.wanted_xattrs(wanted).any(|(wanted, _)| wanted == name)
+    }
+
+    /// Who has more rights than the snapshot gives is told of each time.
+    fn tell_of_right(&self, name: &[u8], errno: Errno, path: &dyn Fn() -> String) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        let name = crate::tree::path::display(name);
+        let what = format!("removing '{name}', which the snapshot does not have");
+        self.job.observer.problem(&path(), &Error::io(what, errno.into()));
     }
 
     fn wanted_owner(&self, wanted: &Attributes, present: Present) -> (Option<Uid>, Option<Gid>) {
@@ -191,92 +255,45 @@ impl Applier {
     }
 
     /// Whether owner and group are as wanted; what is not allowed without privilege is no error.
-    fn owner_set(
-        &self,
-        changed: rustix::io::Result<()>,
-        path: &dyn Fn() -> String,
-    ) -> Result<bool> {
+    fn owner_set(&self, changed: rustix::io::Result<()>, path: &dyn Fn() -> String) -> bool {
         if matches!(changed, Err(Errno::PERM | Errno::INVAL)) && !self.privileged {
-            return Ok(false);
+            return false;
         }
-        self.set(b"owner", changed, path)?;
-        Ok(changed.is_ok())
+        self.set(b"owner", changed, path);
+        changed.is_ok()
     }
 
-    /// Takes the result of setting what `name` says. What this file system or user cannot have is
-    /// told once; only faults of the device are errors.
-    fn set(
-        &self,
-        name: &[u8],
-        result: rustix::io::Result<()>,
-        path: &dyn Fn() -> String,
-    ) -> Result<()> {
+    /// Takes the result of setting what `name` says.
+    fn set(&self, name: &[u8], result: rustix::io::Result<()>, path: &dyn Fn() -> String) {
         let Err(errno) = result else {
-            return Ok(());
+            return;
         };
         let what = path::display(name);
-        if matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS | Errno::NOENT) {
-            return Err(Error::io(format!("setting '{what}'"), errno.into()));
-        }
-        let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_vec());
-        if first {
-            let what = format!("'{what}' cannot be set here (told only once)");
-            self.job.observer.problem(&path(), &Error::io(what, errno.into()));
-        }
-        Ok(())
-    }
-}
-
-/// Sets the mode of an item that is neither opened nor followed if it is a link.
-fn set_mode_by_name(directory: BorrowedFd<'_>, name: &[u8], mode: u32) -> Result<()> {
-    let wrong = |errno: Errno| Error::io("setting the mode", errno.into());
-    let flags = rustix::fs::OFlags::PATH
-        .union(rustix::fs::OFlags::NOFOLLOW)
-        .union(rustix::fs::OFlags::CLOEXEC);
-    let item = rustix::fs::openat(directory, name, flags, Mode::empty()).map_err(wrong)?;
-    let stat = rustix::fs::fstat(&item).map_err(wrong)?;
-    if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink() {
-        return Err(Error::new(
-            ErrorKind::Io,
-            "the item was replaced by a link during the restore",
-        ));
-    }
-    let descriptor_path = format!("/proc/self/fd/{}", item.as_fd().as_raw_fd());
-    rustix::fs::chmod(descriptor_path, Mode::from_raw_mode(mode)).map_err(wrong)
-}
-
-/// Removes user attributes and access control lists that the snapshot does not have. What cannot
-/// be removed is left: the file system has no such attributes, or the user no right to them. What
-/// makes a file a stub is none of these: without it the file is zeros, so it only goes once the
-/// data is there (see `output`).
-fn remove_others(handle: BorrowedFd<'_>, wanted: &Attributes) {
-    let mut list = Vec::new();
-    if let Ok(length) = rustix::fs::flistxattr_query(handle) {
-        list.resize(length, 0);
-    }
-    if list.is_empty() {
-        return;
-    }
-    let Ok(length) = rustix::fs::flistxattr(handle, list.as_mut_slice()) else {
-        return;
-    };
-    list.truncate(length);
-    for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let ours = name.starts_with(b"user.") || name == ACCESS_LIST || name == DEFAULT_LIST;
-        let known = wanted.xattrs.iter().any(|(wanted, _)| wanted == name);
-        if ours && !known && name != stub::ATTRIBUTE.as_bytes() {
-            let _ = rustix::fs::fremovexattr(handle, name);
-        }
-    }
-}
-
-fn timestamps(modified: Time) -> Timestamps {
-    Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec {
-            tv_sec: modified.seconds,
-            tv_nsec: modified.nanoseconds.into(),
-        },
+        let is_of_this_item = matches!(
+            errno,
+            Errno::NOSPC
+                | Errno::DQUOT
+                | Errno::TOOBIG
+                | Errno::RANGE
+                | Errno::IO
+                | Errno::ROFS
+                | Errno::NOENT
+                | Errno::LOOP
+        );
+        let what = match is_of_this_item {
+            true => {
+                self.errors.fetch_add(1, Ordering::Relaxed);
+                format!("setting '{what}'")
+            }
+            false => {
+                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if !told.insert(name.to_vec()) {
+                    return;
+                }
+                format!("'{what}' cannot be set here (told only once)")
+            }
+        };
+        self.job.observer.problem(&path(), &Error::io(what, errno.into()));
     }
 }
 
@@ -349,6 +366,7 @@ impl OwnerMap {
             gid: *self.groups.get(&entry.gid).unwrap_or(&entry.gid),
             modified: entry.modified,
             xattrs: entry.xattrs.clone(),
+            lacks_some: entry.lacks_attributes,
         }
     }
 }

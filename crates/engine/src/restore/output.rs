@@ -1,91 +1,57 @@
 //! Files while they are written.
 //!
-//! A new file is made under its own name with nobody but its owner allowed to open it, filled in
-//! any order by any worker, and gets mode, owner, attributes and time when its last piece is there.
-//! Until then its modification time is the present, so a restore that was killed is noticed by the
-//! next one, whatever the file's length is. If a file cannot be completed it is removed.
+//! A file is made with nobody but its owner allowed to open it, filled in any order by any worker,
+//! and gets owner, attributes, mode and time when its last piece is there. Where nothing was it has
+//! its own name from the beginning. Until it is finished its modification time is the present, so a
+//! restore that was killed is noticed by the next one, whatever the file's length is. If a file
+//! cannot be completed it is removed.
 //!
-//! A file that was there and differs is rewritten in place, in the parts that differ. If that fails
-//! half-way it holds old and new parts; it is left, told about, and its time stays the present. It
-//! is never rewritten if it has other names (hard links), because these were not asked for. If it
-//! is a stub, what is restored fills its holes, and counts once all of it is there: until the stub
-//! goes, the file is what it was.
+//! What was there is replaced: the new file has a temporary name beside it, and when it is complete
+//! and durable it is renamed over what was there. Until then that stays as it was, and
+//! whoever has it open or mapped keeps it. Its other names (hard links) keep it, too.
+//!
+//! A file that was there is rewritten in place, in the parts that differ, where that is asked for
+//! or no other file can be made or put in its place ([`OutputFile::waits_for_another_try`]). If
+//! that fails half-way it holds old and new parts; it is left, told about, and its time stays the
+//! present. One with other names is never rewritten, because these were not asked for. If
+//! it is a stub, what is restored fills its holes, and counts once all of it is there: until the
+//! stub goes, the file is what it was.
 //!
 //! Invariants: `outstanding` counts the pieces not yet written, plus one while the planner may add
 //! more; whoever brings it to zero finishes the file; a failed file is never finished, and neither
 //! is one whose [`Ledger`] says that something of it is missing or elsewhere.
 //!
 //! Concurrency: one lock per file around its handle, never held while writing. Few files are open
-//! at once; one that was closed is opened again by name and compared with what it was.
+//! at once; one that was closed is opened again by name and compared with what it was. The way a
+//! file comes to be changes only between windows, when no worker has it.
 
-use super::Without;
+use super::copying;
 use super::fetch::Sink;
 use super::ledger::Ledger;
-use super::metadata::{Applier, Attributes, Present};
-use super::target::Directory;
+use super::metadata::{Attributes, Present};
+use super::shared::Shared;
+use super::target::{Directory, is_type};
+use super::way::{Slot, Way, sets_size};
 use super::window::Piece;
-use crate::environment::open_files_max;
-use crate::job::Job;
 use crate::stub;
-use lru::LruCache;
 use onefold_format::node::Reference;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, invariant};
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::fs::File;
-use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-const FILES_OPEN_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
 /// Nobody else may look at a file before it has its mode.
 const PRIVATE: u32 = 0o600;
 const OPEN_FLAGS: OFlags =
     OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// What all files of a restore share.
-pub struct Shared {
-    /// Sets attributes.
-    pub applier: Applier,
-    /// Interrupts, progress and problems.
-    pub job: Job,
-    /// Bytes written.
-    pub bytes_written: AtomicU64,
-    /// Finished files whose attributes could not be set.
-    pub errors: AtomicU64,
-    open: Mutex<LruCache<u64, Weak<OutputFile>>>,
-}
-
-impl Shared {
-    /// For one restore.
-    #[must_use]
-    pub fn new(job: &Job, without: Without) -> Self {
-        // Directories and the store take their parts, too.
-        let room = NonZeroUsize::new(open_files_max() / 6).unwrap_or(NonZeroUsize::MIN);
-        Self {
-            applier: Applier::new(job, without),
-            job: job.clone(),
-            bytes_written: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            open: Mutex::new(LruCache::new(room.min(FILES_OPEN_MAX))),
-        }
-    }
-
-    /// Remembers that a file is open, and closes the one that was used longest ago.
-    pub fn park(&self, file: &Arc<OutputFile>) {
-        let evicted = lock(&self.open).push(file.number, Arc::downgrade(file));
-        if let Some((number, evicted)) = evicted
-            && number != file.number
-            && let Some(evicted) = evicted.upgrade()
-        {
-            evicted.close();
-        }
-    }
-}
-
-/// How a file comes to be.
+/// A file that is to be.
 pub struct Plan {
     /// Its number in this restore.
     pub number: u64,
@@ -99,27 +65,34 @@ pub struct Plan {
     pub content: Option<Reference>,
     /// Its length.
     pub size: u64,
-    /// The file that is there and is rewritten in place.
-    pub existing: Option<(Arc<File>, rustix::fs::Stat)>,
-    /// What that file's stub says, if it is one.
+    /// Whether its holes are to be holes.
+    pub sparse: bool,
+    /// How it comes to be.
+    pub way: Way,
+    /// The file that is rewritten, open.
+    pub opened: Option<Arc<File>>,
+    /// What the stub says that is rewritten, if it is one.
     pub stub: Option<Vec<u8>>,
 }
 
 /// A file that is being written.
 pub struct OutputFile {
-    number: u64,
+    /// Its number in this restore.
+    pub number: u64,
     directory: Arc<Directory>,
     name: Vec<u8>,
     attributes: Attributes,
-    present: Present,
-    in_place: bool,
     stub: Option<Vec<u8>>,
     /// Its content.
     pub content: Option<Reference>,
     /// Its length.
     pub size: u64,
+    /// Whether its holes are to be holes.
+    pub sparse: bool,
+    in_place: AtomicBool,
     set_size: AtomicBool,
     touched: AtomicBool,
+    copied: AtomicBool,
     outstanding: AtomicU64,
     /// Every byte, and every chunk that is to be written.
     pub ledger: Ledger,
@@ -128,37 +101,11 @@ pub struct OutputFile {
     slot: Mutex<Slot>,
 }
 
-#[derive(Default)]
-struct Slot {
-    handle: Option<Arc<File>>,
-    /// Whether it was made or opened before.
-    made: bool,
-    identity: Option<(u64, u64)>,
-    failure: Option<Error>,
-}
-
 impl OutputFile {
     /// A file of which nothing is written yet. The planner holds it open until
     /// [`OutputFile::settle`] takes its share of `outstanding`.
     #[must_use]
     pub fn new(plan: Plan) -> Arc<Self> {
-        let fresh = Present {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: plan.directory.group_of_new,
-            attributes: plan.directory.inherits_acl,
-        };
-        let (mut present, mut slot, mut set_size) = (fresh, Slot::default(), false);
-        let in_place = plan.existing.is_some();
-        if let Some((file, stat)) = plan.existing {
-            present = Present::existing(&stat);
-            set_size = stat.st_size as u64 != plan.size;
-            slot = Slot {
-                handle: Some(file),
-                made: true,
-                identity: Some((stat.st_dev, stat.st_ino)),
-                failure: None,
-            };
-        }
         let ledger = Ledger::default();
         ledger.expect_bytes(plan.size);
         Arc::new(Self {
@@ -166,19 +113,53 @@ impl OutputFile {
             directory: plan.directory,
             name: plan.name,
             attributes: plan.attributes,
-            present,
-            in_place,
             stub: plan.stub,
             content: plan.content,
             size: plan.size,
-            set_size: AtomicBool::new(set_size),
+            sparse: plan.sparse,
+            in_place: AtomicBool::new(matches!(plan.way, Way::InPlace(..))),
+            set_size: AtomicBool::new(sets_size(&plan.way, plan.size)),
             touched: AtomicBool::new(false),
+            copied: AtomicBool::new(false),
             outstanding: AtomicU64::new(1),
             ledger,
             failed: AtomicBool::new(false),
             complete: AtomicBool::new(false),
-            slot: Mutex::new(slot),
+            slot: Mutex::new(Slot::new(plan.way, plan.opened)),
         })
+    }
+
+    /// Begins anew with a file that waits for another try, when nobody else has it: in place of
+    /// what is there, if anything is.
+    ///
+    /// Errors: why the first try ended, if what is there cannot be rewritten.
+    pub fn try_again(&self) -> Result<()> {
+        let (way, failure) = {
+            let mut slot = lock(&self.slot);
+            let failure = slot.failure.take().unwrap_or_else(|| Error::invalid("not tried"));
+            self.take_away(&mut slot);
+            slot.again = false;
+            slot.tried = true;
+            (slot.way.clone(), failure)
+        };
+        let (way, opened) = match way {
+            Way::Replace { there, .. } => {
+                let opened = open_in_place(&self.directory, &self.name, &there);
+                let (opened, stat) = opened.map_err(|why| {
+                    failure.context(format!("the file that was there was left as it was ({why})"))
+                })?;
+                (Way::InPlace(stat), Some(opened))
+            }
+            other => (other, None),
+        };
+        self.in_place.store(matches!(way, Way::InPlace(..)), Ordering::Relaxed);
+        self.set_size.store(sets_size(&way, self.size), Ordering::Relaxed);
+        self.touched.store(false, Ordering::Relaxed);
+        self.ledger.begin_anew(self.size);
+        self.outstanding.store(1, Ordering::Relaxed);
+        *lock(&self.slot) = Slot { tried: true, ..Slot::new(way, opened) };
+        self.failed.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Announces a piece.
@@ -199,10 +180,33 @@ impl OutputFile {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Whether it was not there before.
+    /// Whether it is a file of its own, and not one that was there.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        !self.in_place
+        !self.is_in_place()
+    }
+
+    /// Whether the file that was there is rewritten.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.in_place.load(Ordering::Relaxed)
+    }
+
+    /// Whether it failed for want of room, or because no other file could be put in the place of
+    /// what is there, and is tried another time when the window is written: in place.
+    #[must_use]
+    pub fn waits_for_another_try(&self) -> bool {
+        lock(&self.slot).again
+    }
+
+    /// What is rewritten, while it is open.
+    #[must_use]
+    pub fn rewritten(&self) -> Option<(Arc<File>, Stat)> {
+        let slot = lock(&self.slot);
+        match &slot.way {
+            Way::InPlace(stat) => slot.handle.clone().map(|file| (file, *stat)),
+            Way::New | Way::Replace { .. } => None,
+        }
     }
 
     /// Whether anything of a file that was there had to be written.
@@ -228,7 +232,7 @@ impl OutputFile {
     fn write(self: &Arc<Self>, shared: &Shared, offset: u64, bytes: &[u8]) -> Result<()> {
         self.touched.store(true, Ordering::Relaxed);
         let written = self
-            .handle()
+            .handle(shared)
             .and_then(|handle| handle.write_all_at(bytes, offset).context(|| "writing the file"));
         match written {
             Ok(()) => {
@@ -237,7 +241,22 @@ impl OutputFile {
                 shared.job.progress.add(0, length);
                 Ok(())
             }
-            Err(error) => self.stopped_by(error),
+            Err(error) => self.stopped_by(shared, error),
+        }
+    }
+
+    /// Takes over a range of the file that is replaced, which is as it is to be.
+    pub fn copy(self: &Arc<Self>, shared: &Shared, from: &File, range: Range<u64>) -> Result<()> {
+        self.copied.store(true, Ordering::Relaxed);
+        let copied = self
+            .handle(shared)
+            .and_then(|handle| copying::copy_range(from, &handle, range, &shared.job.interrupt));
+        match copied {
+            Ok(()) => {
+                self.park_unless_closed(shared);
+                Ok(())
+            }
+            Err(error) => self.stopped_by(shared, error),
         }
     }
 
@@ -250,14 +269,14 @@ impl OutputFile {
         sparse: bool,
     ) -> Result<()> {
         self.ledger.settle_bytes(length);
-        if sparse && !self.in_place {
+        if sparse && !self.is_in_place() {
             // What nobody writes is a hole; the end is set when the file is finished.
             self.set_size.store(true, Ordering::Relaxed);
             return Ok(());
         }
         self.touched.store(true, Ordering::Relaxed);
-        let zeroed = self.handle().and_then(|handle| {
-            let mode = match (sparse, self.in_place) {
+        let zeroed = self.handle(shared).and_then(|handle| {
+            let mode = match (sparse, self.is_in_place()) {
                 (true, _) => FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE),
                 (false, true) => FallocateFlags::ZERO_RANGE,
                 (false, false) => FallocateFlags::empty(),
@@ -278,7 +297,7 @@ impl OutputFile {
                 self.park_unless_closed(shared);
                 Ok(())
             }
-            Err(error) => self.stopped_by(error),
+            Err(error) => self.stopped_by(shared, error),
         }
     }
 
@@ -288,13 +307,41 @@ impl OutputFile {
         }
     }
 
-    fn stopped_by(&self, error: Error) -> Result<()> {
+    /// Ends the job with an error that ends all, and else the file. Want of room ends all only once
+    /// no temporary file takes any.
+    fn stopped_by(&self, shared: &Shared, error: Error) -> Result<()> {
+        let may_have_room =
+            error.kind() == ErrorKind::NoSpace && shared.has_temporaries.load(Ordering::Relaxed);
+        if self.waits_for_another_try() || (may_have_room && self.wait_for_room()) {
+            self.fail(error);
+            return Ok(());
+        }
         let ends_all = [ErrorKind::NoSpace, ErrorKind::Exhausted, ErrorKind::Interrupted];
         if ends_all.contains(&error.kind()) {
             return Err(error.context(self.display()));
         }
         self.fail(error);
         Ok(())
+    }
+
+    /// Gives back what it takes, until it is tried another time; `false` if it was.
+    fn wait_for_room(&self) -> bool {
+        let mut slot = lock(&self.slot);
+        if slot.tried || matches!(slot.way, Way::InPlace(..)) {
+            return false;
+        }
+        slot.again = true;
+        self.take_away(&mut slot);
+        true
+    }
+
+    /// Removes what there is of a file that is tried another time. If it cannot be removed there is
+    /// less room, and that try says so.
+    fn take_away(&self, slot: &mut Slot) {
+        slot.handle = None;
+        if std::mem::take(&mut slot.made) {
+            let _ = self.directory.unlink(slot.name_now(&self.name));
+        }
     }
 
     /// Takes `pieces` off what is outstanding, and finishes the file if nothing is left.
@@ -314,32 +361,69 @@ impl OutputFile {
                 shared.job.progress.add(1, 0);
                 Ok(())
             }
-            Err(error) => self.stopped_by(error),
+            Err(error) => self.stopped_by(shared, error),
         }
     }
 
     fn finish(self: &Arc<Self>, shared: &Shared) -> Result<()> {
         self.ledger.expect_settled()?;
-        let handle = self.handle()?;
+        let handle = self.handle(shared)?;
         if self.set_size.load(Ordering::Relaxed) {
             handle.set_len(self.size).context(|| "setting the file's length")?;
         }
         self.end_stub(&handle)?;
+        let way = lock(&self.slot).way.clone();
         let path = || self.display();
-        let applied = shared.applier.apply(handle.as_fd(), &self.attributes, self.present, &path);
-        if let Err(error) = applied {
-            // The content is whole, so the file stays.
-            shared.errors.fetch_add(1, Ordering::Relaxed);
-            shared.job.observer.problem(&path(), &error);
+        if matches!(way, Way::Replace { .. }) && self.attributes.lacks_some {
+            shared.applier.take_over(&self.directory, &self.name, &handle, &self.attributes, &path);
+        }
+        // The content is whole, so the file stays whatever becomes of these.
+        shared.applier.apply(handle.as_fd(), &self.attributes, self.present(&way), &path);
+        if let Way::Replace { there, temporary } = &way {
+            handle.sync_data().context(|| "making it durable")?;
+            self.expect_as_it_was(there)?;
+            self.directory.rename(temporary, &self.name).inspect_err(|error| {
+                let code = error.os_code().unwrap_or_default();
+                lock(&self.slot).is_refused(Errno::from_raw_os_error(code));
+            })?;
         }
         lock(&self.slot).handle = None;
         Ok(())
     }
 
+    /// What the file has before its attributes are set.
+    fn present(&self, way: &Way) -> Present {
+        match way {
+            Way::InPlace(stat) => Present::existing(stat),
+            Way::New | Way::Replace { .. } => Present {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: self.directory.group_of_new,
+                attributes: self.directory.inherits_acl,
+            },
+        }
+    }
+
+    /// What is there must be what was looked at; and if parts of it were copied, with those bytes.
+    fn expect_as_it_was(&self, there: &Stat) -> Result<()> {
+        let now = self.directory.stat(&self.name)?;
+        let as_it_was = now.is_none_or(|now| {
+            let is_same = (now.st_dev, now.st_ino) == (there.st_dev, there.st_ino);
+            let times = |stat: &Stat| (stat.st_ctime, stat.st_ctime_nsec, stat.st_size);
+            is_same && (!self.copied.load(Ordering::Relaxed) || times(&now) == times(there))
+        });
+        match as_it_was {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Io,
+                "somebody changed the file that was there during the restore; restore it again",
+            )),
+        }
+    }
+
     /// Makes a stub that was there an ordinary file: from now on its bytes are those in it, which
     /// are durable first.
     fn end_stub(&self, handle: &File) -> Result<()> {
-        if !self.in_place {
+        if !self.is_in_place() {
             return Ok(());
         }
         if stub::value(handle)? != self.stub {
@@ -356,15 +440,18 @@ impl OutputFile {
     }
 
     /// The handle; the file is made, or opened again, if there is none.
-    fn handle(&self) -> Result<Arc<File>> {
+    fn handle(&self, shared: &Shared) -> Result<Arc<File>> {
         let mut slot = lock(&self.slot);
         if let Some(handle) = &slot.handle {
             return Ok(Arc::clone(handle));
         }
+        if slot.again {
+            return Err(Error::new(ErrorKind::Io, "the file waits for another try"));
+        }
         let directory = self.directory.handle()?;
-        let name = self.name.as_slice();
+        let name = slot.name_now(&self.name).to_vec();
         let file = if slot.made {
-            let opened = rustix::fs::openat(&*directory, name, OPEN_FLAGS, Mode::empty())
+            let opened = rustix::fs::openat(&*directory, &name, OPEN_FLAGS, Mode::empty())
                 .map_err(|errno| Error::io("opening the file again", errno.into()))?;
             let stat = rustix::fs::fstat(&opened)
                 .map_err(|errno| Error::io("looking at the file", errno.into()))?;
@@ -377,8 +464,14 @@ impl OutputFile {
             opened
         } else {
             let flags = OPEN_FLAGS.union(OFlags::CREATE).union(OFlags::EXCL);
-            rustix::fs::openat(&*directory, name, flags, Mode::from_raw_mode(PRIVATE))
-                .map_err(|errno| Error::io("making the file", errno.into()))?
+            let mode = Mode::from_raw_mode(PRIVATE);
+            let made = rustix::fs::openat(&*directory, &name, flags, mode);
+            let takes_room = matches!(slot.way, Way::Replace { .. }) && made.is_ok();
+            shared.has_temporaries.fetch_or(takes_room, Ordering::Relaxed);
+            made.map_err(|errno| {
+                slot.is_refused(errno);
+                Error::io("making the file", errno.into())
+            })?
         };
         slot.made = true;
         let handle = Arc::new(File::from(file));
@@ -387,7 +480,7 @@ impl OutputFile {
     }
 
     /// Closes the handle for now.
-    fn close(&self) {
+    pub fn close(&self) {
         let mut slot = lock(&self.slot);
         if let Some(handle) = slot.handle.take()
             && let Ok(stat) = rustix::fs::fstat(&*handle)
@@ -403,8 +496,10 @@ impl OutputFile {
         slot.handle = None;
         let made = std::mem::take(&mut slot.made);
         let failure = slot.failure.take();
+        let name = slot.name_now(&self.name).to_vec();
+        let replaces = matches!(slot.way, Way::Replace { .. });
         drop(slot);
-        if self.in_place {
+        if self.is_in_place() {
             return failure.map(|error| match self.was_touched() {
                 true => error.context(
                     "the file that was there has been rewritten in part and is not complete",
@@ -412,7 +507,11 @@ impl OutputFile {
                 false => error.context("the file that was there was left as it was"),
             });
         }
-        if made && let Err(left) = self.directory.unlink(&self.name) {
+        let failure = match replaces {
+            true => failure.map(|error| error.context("what was there was left as it was")),
+            false => failure,
+        };
+        if made && let Err(left) = self.directory.unlink(&name) {
             let what = format!("an incomplete file is left, because removing it failed ({left})");
             return Some(match failure {
                 Some(error) => error.context(what),
@@ -434,11 +533,26 @@ impl OutputFile {
     }
 }
 
-/// Makes another name of an item; a symbolic link is not followed.
-pub fn link(from: &Directory, old: &[u8], to: &Directory, new: &[u8]) -> Result<()> {
-    let (from, to) = (from.handle()?, to.handle()?);
-    rustix::fs::linkat(&*from, old, &*to, new, AtFlags::empty())
-        .map_err(|errno| Error::io("making the hard link", errno.into()))
+/// Opens the file that is there for rewriting it.
+///
+/// Errors: it may not be, is another one by now, or has other names.
+pub fn open_in_place(
+    directory: &Directory,
+    name: &[u8],
+    there: &Stat,
+) -> Result<(Arc<File>, Stat)> {
+    let flags = OPEN_FLAGS.difference(OFlags::WRONLY).union(OFlags::RDWR);
+    let opened = rustix::fs::openat(&*directory.handle()?, name, flags, Mode::empty())
+        .map_err(|errno| Error::io("opening it for rewriting", errno.into()))?;
+    let stat = rustix::fs::fstat(&opened)
+        .map_err(|errno| Error::io("looking at the file that is there", errno.into()))?;
+    if (stat.st_dev, stat.st_ino) != (there.st_dev, there.st_ino) {
+        return Err(Error::new(ErrorKind::Io, "it was replaced by another one"));
+    }
+    if !is_type(&stat, FileType::RegularFile) || stat.st_nlink != 1 {
+        return Err(Error::invalid("a file with other names is not rewritten"));
+    }
+    Ok((Arc::new(File::from(opened)), stat))
 }
 
 fn write_zeros(file: &File, shared: &Shared, offset: u64, length: u64) -> Result<()> {

@@ -1,21 +1,37 @@
 //! Runs a full window, in rounds: fetch; what was lost is looked for elsewhere and fetched again;
-//! what is nowhere fails its file. Then the window's files, links and directories are finished.
+//! what is nowhere fails its file. Then the window's files, links and directories are finished;
+//! files that found no room beside those that they replace come after the others, in place.
 //!
 //! Rounds end because every lost instance of a chunk is remembered and never tried again.
 
-use super::existing::Comparison;
+use super::existing::{Comparison, Wanted};
 use super::fetch::{Fetcher, Lost};
 use super::output::{FileSink, OutputFile};
 use super::walk::Restorer;
 use super::window::{SortedWindow, Window};
 use crate::tree::ExtentWalk;
+use onefold_format::node::Reference;
 use onefold_types::{Error, ErrorKind, Result, bug};
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Restorer<'_> {
     /// Fetches everything in the window and finishes what is complete with it.
     pub(super) fn run_window(&mut self) -> Result<()> {
+        self.fetch_window()?;
+        self.finish_outputs()?;
+        if self.is_another_try {
+            return Ok(());
+        }
+        self.try_again()?;
+        self.make_links()?;
+        self.finish_directories();
+        Ok(())
+    }
+
+    fn fetch_window(&mut self) -> Result<()> {
         let mut window = std::mem::take(&mut self.window);
         while !window.is_empty() {
             let sorted = window.arrange(&self.options.engine)?;
@@ -33,10 +49,42 @@ impl Restorer<'_> {
             self.containers.extend(sorted.frames.iter().map(|frame| frame.container));
             window = self.relocate(&sorted, fetched.lost)?;
         }
-        self.finish_outputs()?;
-        self.make_links()?;
-        self.finish_directories();
         Ok(())
+    }
+
+    /// Writes files that wait for another try, now that no temporary file takes room.
+    fn try_again(&mut self) -> Result<()> {
+        self.shared.promised_bytes.store(0, Ordering::Relaxed);
+        self.shared.has_temporaries.store(self.current.is_some(), Ordering::Relaxed);
+        let again = std::mem::take(&mut self.again);
+        if again.is_empty() {
+            return Ok(());
+        }
+        let current = self.current.take();
+        self.is_another_try = true;
+        let written = again.iter().try_for_each(|file| self.write_again(file));
+        let written = written.and_then(|()| self.run_window());
+        self.is_another_try = false;
+        // One that was stopped in the middle is abandoned with the others.
+        self.outputs.extend(self.current.take().map(|(file, _)| file));
+        self.current = current;
+        written
+    }
+
+    fn write_again(&mut self, file: &Arc<OutputFile>) -> Result<()> {
+        if let Err(error) = file.try_again() {
+            return self.unless_fatal(&file.display(), Err(error));
+        }
+        let walk = ExtentWalk::new(file.content, file.size)?;
+        let wanted = match file.rewritten() {
+            Some((opened, stat)) => {
+                let fingerprinter = self.repository.fingerprinter();
+                let size = stat.st_size as u64;
+                Wanted::Differing(Comparison::new(walk, opened, size, fingerprinter))
+            }
+            None => Wanted::All(walk),
+        };
+        self.write_pieces(file, wanted, None)
     }
 
     /// Plans lost pieces anew, from other containers.
@@ -84,24 +132,25 @@ impl Restorer<'_> {
             if current.as_ref().is_some_and(|it| Arc::ptr_eq(it, &file)) {
                 continue;
             }
+            if file.waits_for_another_try() {
+                self.again.push(file);
+                continue;
+            }
             if !file.is_complete() {
                 self.give_up(&file);
                 continue;
             }
-            let touched = file.is_new() || file.was_touched();
-            self.report.files_unchanged += u64::from(!touched);
-            let what = match touched {
-                true => "restored",
-                false => "unchanged",
+            let what = match file.is_in_place() {
+                true => "rewritten in place",
+                false => "restored",
             };
+            self.report.files_in_place += u64::from(file.is_in_place());
             self.job.observer.item(&file.display(), what);
-            if self.options.verify
-                && let Err(error) = self.read_back(&file)
-            {
-                if error.kind() == ErrorKind::Interrupted {
-                    return Err(error);
-                }
-                self.problem(&file.display(), &error);
+            if self.options.verify {
+                let read = file.open_again().and_then(|(opened, size)| {
+                    self.read_back(opened, size, (file.content, file.size))
+                });
+                self.unless_fatal(&file.display(), read)?;
             }
         }
         Ok(())
@@ -113,16 +162,19 @@ impl Restorer<'_> {
         self.problem(&file.display(), &reason);
     }
 
-    /// Reads a restored file again and compares it with the snapshot.
-    fn read_back(&mut self, file: &OutputFile) -> Result<()> {
-        let (opened, size) = file.open_again()?;
-        if size != file.size {
+    /// Reads a restored file again and compares it with the snapshot: with its content and length.
+    pub(super) fn read_back(
+        &mut self,
+        opened: Arc<File>,
+        size: u64,
+        (content, expected): (Option<Reference>, u64),
+    ) -> Result<()> {
+        if size != expected {
             return Err(Error::damaged(format!(
-                "verification failed: the restored file has {size} bytes instead of {}",
-                file.size
+                "verification failed: the restored file has {size} bytes instead of {expected}"
             )));
         }
-        let walk = ExtentWalk::new(file.content, file.size)?;
+        let walk = ExtentWalk::new(content, size)?;
         let fingerprinter = self.repository.fingerprinter();
         let mut comparison = Comparison::new(walk, opened, size, fingerprinter);
         match comparison.next(&self.reader)? {
@@ -137,16 +189,14 @@ impl Restorer<'_> {
     fn finish_directories(&mut self) {
         for leaving in std::mem::take(&mut self.leaving) {
             let directory = &leaving.directory;
-            let applied = directory.handle().and_then(|handle| {
-                self.shared.applier.apply(
+            match directory.handle() {
+                Ok(handle) => self.shared.applier.apply(
                     handle.as_fd(),
                     &leaving.attributes,
                     leaving.present(),
                     &|| directory.display(),
-                )
-            });
-            if let Err(error) = applied {
-                self.problem(&directory.display(), &error);
+                ),
+                Err(error) => self.problem(&directory.display(), &error),
             }
         }
     }

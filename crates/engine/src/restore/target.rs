@@ -14,6 +14,7 @@
 //! and that of a directory are never held together.
 
 use super::follow;
+use super::identity::Spellings;
 use crate::environment::open_files_max;
 use crate::tree::path;
 use lru::LruCache;
@@ -25,7 +26,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 const DIRECTORY_FLAGS: OFlags =
@@ -70,6 +71,8 @@ pub struct Directory {
     /// The group that new items in it get.
     pub group_of_new: u32,
     exists: bool,
+    /// The names in it, once anything that is there was met.
+    pub(super) spellings: OnceLock<Spellings>,
     handle: Mutex<Option<Arc<OwnedFd>>>,
     handles: Arc<Handles>,
 }
@@ -113,6 +116,7 @@ impl Directory {
             owner: (0, 0),
             group_of_new: 0,
             exists: false,
+            spellings: OnceLock::new(),
             handle: Mutex::new(None),
             handles,
         })
@@ -147,6 +151,7 @@ impl Directory {
             owner: (stat.st_uid, stat.st_gid),
             group_of_new,
             exists: true,
+            spellings: OnceLock::new(),
             handle: Mutex::new(None),
             handles,
         });
@@ -292,6 +297,20 @@ impl Directory {
         }
     }
 
+    /// Gives what has one name in it another one, in the place of what has that.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let handle = self.handle()?;
+        rustix::fs::renameat(&*handle, from, &*handle, to)
+            .map_err(|errno| Error::io("putting it in the place of what was there", errno.into()))
+    }
+
+    /// The same; what cannot be put there is removed.
+    pub fn rename_or_remove(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.rename(from, to).inspect_err(|_| {
+            let _ = self.unlink(from);
+        })
+    }
+
     /// Removes the empty directory `name`.
     pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
         rustix::fs::unlinkat(&*self.handle()?, name, AtFlags::REMOVEDIR)
@@ -301,15 +320,21 @@ impl Directory {
     /// The names in it.
     pub fn names(&self) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
+        self.list(&mut |name, _| names.push(name.to_vec()))?;
+        Ok(names)
+    }
+
+    /// The names in it, with inode numbers.
+    pub fn list(&self, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
         let listing = Dir::read_from(&*self.handle()?).map_err(std::io::Error::from);
         for entry in listing.context(|| "listing the directory")? {
             let entry = entry.map_err(std::io::Error::from).context(|| "listing the directory")?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                names.push(name.to_vec());
+                each(name, entry.ino());
             }
         }
-        Ok(names)
+        Ok(())
     }
 
     /// The path of `name` in it, from the target on.

@@ -5,10 +5,13 @@
 //! directory is to have is set only after everything in it is written, children first.
 
 use super::fetch::Workspace;
-use super::files::Links;
+use super::identity::Claims;
 use super::item::{self, Decision};
-use super::metadata::{Attributes, OwnerMap, Present};
-use super::output::{OutputFile, Shared};
+use super::leaving::Leaving;
+use super::links::Links;
+use super::metadata::{Attributes, OwnerMap};
+use super::output::OutputFile;
+use super::shared::Shared;
 use super::surplus::{Listed, Surplus, SurplusReport, listing_of};
 use super::target::{Directory, is_type};
 use super::window::{Window, WindowShare};
@@ -16,6 +19,7 @@ use super::{Delete, Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
 use crate::placement::Guide;
 use crate::repository::Repository;
+use crate::tree::directory_cursor::names_rise;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Listing, Node, Reference, Totals};
 use onefold_types::error::Context;
@@ -39,7 +43,11 @@ pub struct Restorer<'a> {
     pub(super) outputs: Vec<Arc<OutputFile>>,
     /// The file being planned, and its number in the window if it has one.
     pub(super) current: Option<(Arc<OutputFile>, Option<u32>)>,
+    /// Files that wait for another try, and whether that is under way.
+    pub(super) again: Vec<Arc<OutputFile>>,
+    pub(super) is_another_try: bool,
     pub(super) links: Links,
+    pub(super) claims: Claims,
     pub(super) leaving: Vec<Leaving>,
     pub(super) containers: HashSet<ContainerId>,
     pub(super) report: RestoreReport,
@@ -55,12 +63,6 @@ pub struct Restorer<'a> {
     pub(super) place: u64,
 }
 
-/// A directory whose attributes are still to be set.
-pub struct Leaving {
-    pub(super) directory: Arc<Directory>,
-    pub(super) attributes: Attributes,
-}
-
 /// A directory on the way down.
 struct Level {
     name: Vec<u8>,
@@ -70,6 +72,7 @@ struct Level {
     set_attributes: bool,
     entries: std::vec::IntoIter<Entry>,
     parts: std::vec::IntoIter<DirectoryPart>,
+    last_name: Vec<u8>,
     path_length: usize,
     /// The place in the snapshot behind its chunks.
     place_end: u64,
@@ -112,7 +115,8 @@ pub fn run(
         }
         false => None,
     };
-    let shared = Shared::new(job, options.without);
+    let now_ns = repository.environment().clock.now_ns();
+    let shared = Shared::new(job, options.without, now_ns);
     let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     if let Some(placed) = options.placed.filter(|_| options.reach.is_some()) {
@@ -130,7 +134,10 @@ pub fn run(
         workspace: Workspace::new(options.reach),
         outputs: Vec::new(),
         current: None,
+        again: Vec::new(),
+        is_another_try: false,
         links: Links::default(),
+        claims: Claims::default(),
         leaving: Vec::new(),
         containers: HashSet::new(),
         report: RestoreReport::default(),
@@ -152,7 +159,7 @@ pub fn run(
     report.surplus = restorer.surplus.map_or_else(SurplusReport::default, |it| it.report());
     report.owners_elsewhere = restorer.owners.elsewhere();
     report.containers = restorer.containers.len() as u64;
-    report.errors += restorer.shared.errors.load(Ordering::Relaxed);
+    report.errors += restorer.shared.applier.errors();
     report.bytes_written += restorer.shared.bytes_written.load(Ordering::Relaxed);
     Ok(report)
 }
@@ -204,6 +211,7 @@ impl Restorer<'_> {
             set_attributes: created && is_saved,
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
+            last_name: Vec::new(),
             path_length: 0,
             place_end: u64::MAX,
             included: self.options.include.is_empty() || !is_directory,
@@ -271,11 +279,14 @@ impl Restorer<'_> {
             return;
         };
         let error = match node {
-            Ok(Node::DirectoryLeaf(leaf)) => {
-                self.owners.learn(&leaf.users, &leaf.groups);
-                level.entries = leaf.entries.into_iter();
-                return;
-            }
+            Ok(Node::DirectoryLeaf(leaf)) => match names_rise(&leaf, &mut level.last_name) {
+                Ok(()) => {
+                    self.owners.learn(&leaf.users, &leaf.groups);
+                    level.entries = leaf.entries.into_iter();
+                    return;
+                }
+                Err(error) => error,
+            },
             Ok(Node::DirectoryMap(map)) if is_top => {
                 level.parts = map.parts.into_iter();
                 return;
@@ -362,6 +373,7 @@ impl Restorer<'_> {
             set_attributes: false,
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
+            last_name: Vec::new(),
             path_length,
             place_end,
             included,
@@ -419,10 +431,7 @@ impl Restorer<'_> {
         position: usize,
     ) -> Result<Option<Arc<Directory>>> {
         let name = self.stack[position].name.clone();
-        let existing = match parent.fresh {
-            true => None,
-            false => parent.stat(&name)?,
-        };
+        let existing = self.existing(parent, &name)?;
         let (overwrite, listing) = (self.options.overwrite, self.stack[position].listing);
         let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
         let mut is_mounted = position > 0 && self.stack[position - 1].is_mounted;
@@ -567,15 +576,4 @@ impl Restorer<'_> {
 
 fn refuse_store() -> Error {
     Error::invalid("this is the directory of the store: nothing is restored into it")
-}
-
-impl Leaving {
-    /// What the directory has at present.
-    pub(super) fn present(&self) -> Present {
-        Present {
-            uid: self.directory.owner.0,
-            gid: self.directory.owner.1,
-            attributes: !self.directory.fresh || self.directory.inherits_acl,
-        }
-    }
 }

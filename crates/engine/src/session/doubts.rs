@@ -97,5 +97,5 @@ pub fn raise(repository: &Repository, reason: &str) -> Result<()> {
     let bytes = record::encode(&doubt)?;
     let sealed =
         repository.vault().seal_record(Purpose::Doubt, &id.0, &bytes, &*environment.randomness)?;
-    repository.store().put(&Key::new(layout::doubt(id))?, &sealed)
+    repository.store().put_fresh(&Key::new(layout::doubt(id))?, &sealed)
 }

@@ -221,7 +221,7 @@ pub fn publish(
     let key = Key::new(layout::plan(plan_id))?;
     let (bytes, randomness) = (record::encode(&plan)?, &*repository.environment().randomness);
     let sealed = repository.vault().seal_record(Purpose::Plan, &plan_id.0, &bytes, randomness)?;
-    repository.store().put(&key, &sealed)?;
+    repository.store().put_fresh(&key, &sealed)?;
     // Nobody could obey a plan that does not read back.
     if read_plan(repository, plan_id)? != plan {
         return Err(Error::damaged(format!(

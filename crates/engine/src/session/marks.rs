@@ -103,7 +103,7 @@ pub fn hide(repository: &Repository, snapshot: SessionId, by: &str, reason: &str
     let bytes = record::encode(&mark)?;
     let sealed =
         repository.vault().seal_record(Purpose::Mark, &id.0, &bytes, &*environment.randomness)?;
-    repository.store().put(&Key::new(layout::mark(snapshot, id))?, &sealed)
+    repository.store().put_fresh(&Key::new(layout::mark(snapshot, id))?, &sealed)
 }
 
 /// Shows a hidden snapshot again; tells whether it was hidden. When it returns `Ok`, no mark that

@@ -8,6 +8,9 @@
 //! A snapshot whose record cannot be read is *lost* (rule D1): it is in no list, it is reported,
 //! and collections stop until its record is back or somebody gives it up.
 //!
+//! Dates come from the clocks of writers; in which order snapshots were saved is told by what each
+//! of them knew ([`sequences`]).
+//!
 //! Names are listed, each time; what they say is read once and for all ([`checkpoints`]).
 //!
 //! [`checkpoints`]: super::checkpoints
@@ -18,6 +21,7 @@ use super::decided;
 use super::evidence::{Evidence, Missing, decided_sessions};
 use super::marks::Marks;
 use super::outcome::read_outcome;
+use super::sequences;
 use super::tombstones::Forgotten;
 use crate::repository::Repository;
 use onefold_format::layout;
@@ -35,9 +39,18 @@ pub struct Snapshot {
     pub record: SnapshotRecord,
     /// Whether `forget` has hidden it, or is about to forget it for good.
     pub hidden: bool,
+    /// Its place in the order in which snapshots were saved ([`sequences`]); those that were saved
+    /// at the same time may have the same.
+    pub sequence: u64,
 }
 
 impl Snapshot {
+    /// What puts snapshots in the order in which they were saved, whatever clocks say.
+    #[must_use]
+    pub fn saved_order(&self) -> (u64, i64, SessionId) {
+        (self.sequence, self.record.started_ns, self.id)
+    }
+
     /// Whether it holds the optimised files of a share, and is no backup.
     #[must_use]
     pub fn is_manifest(&self) -> bool {
@@ -129,6 +142,7 @@ impl SnapshotList {
         list.complete(repository, &mut endings, known.difference(&listed).copied())?;
         list.find_heads(&endings);
         list.find_missing(repository, &endings, (&listed, &known), (&forgotten, &marks))?;
+        let sequences = sequences::of(&endings);
         for (id, ending) in endings {
             if let Ending::Committed(mut record) = ending
                 && !forgotten.ids.contains(&id)
@@ -136,7 +150,8 @@ impl SnapshotList {
                 let known = list.changes.of(id);
                 known.apply(&mut record);
                 let hidden = marks.hidden.contains_key(&id) || known.is_forgotten();
-                list.snapshots.push(Snapshot { id, record: *record, hidden });
+                let sequence = sequences.get(&id).copied().unwrap_or_default();
+                list.snapshots.push(Snapshot { id, record: *record, hidden, sequence });
             }
         }
         list.snapshots.sort_by_key(|snapshot| (snapshot.record.started_ns, snapshot.id));
@@ -162,9 +177,12 @@ impl SnapshotList {
         self.of_share(share).filter(|snapshot| snapshot.holds_second_copies())
     }
 
-    /// Both.
+    /// Both, in the order in which they were saved.
     pub fn of_share(&self, share: ShareId) -> impl Iterator<Item = &Snapshot> {
-        self.snapshots.iter().filter(move |snapshot| snapshot.record.share == Some(share))
+        let is_of_share = |snapshot: &&Snapshot| snapshot.record.share == Some(share);
+        let mut of_share: Vec<&Snapshot> = self.snapshots.iter().filter(is_of_share).collect();
+        of_share.sort_unstable_by_key(|snapshot| snapshot.saved_order());
+        of_share.into_iter()
     }
 
     /// The snapshot of this name.

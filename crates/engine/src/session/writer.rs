@@ -57,7 +57,7 @@ impl WriterSession {
             &bytes,
             &*environment.randomness,
         )?;
-        repository.store().put(&Key::new(layout::session_announced(id))?, &sealed)?;
+        repository.store().put_fresh(&Key::new(layout::session_announced(id))?, &sealed)?;
         let epoch = epoch::read_newest(repository)?;
         Ok(Self { repository: Arc::clone(repository), id, epoch, ready: Vec::new() })
     }
@@ -94,7 +94,7 @@ impl WriterSession {
     /// Declares that the session knows its epoch (W4).
     pub fn declare_ready(&mut self) -> Result<()> {
         let key = Key::new(layout::session_ready(self.id, self.epoch.number))?;
-        self.repository.store().put(&key, &[])?;
+        self.repository.store().put_fresh(&key, &[])?;
         self.ready.push(self.epoch.number);
         Ok(())
     }

@@ -20,7 +20,7 @@
 //! whose do so one after the other; what a reader is given of a range that is written at the same
 //! time is the old or the new.
 
-use super::{open, open_copied, remove, value, write};
+use super::{open, open_copied, remove, times, value, write};
 use crate::repository::Repository;
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -374,8 +374,8 @@ impl StubFile {
         Ok(())
     }
 
-    /// From now on the file's times are what it says: somebody writes to it.
-    fn take_times(&self) -> Result<()> {
+    /// From now on the file's times are what it says: somebody writes to it, or sets them.
+    pub fn take_times(&self) -> Result<()> {
         let is_pending = || self.stub.read().unwrap_or_else(PoisonError::into_inner);
         if !is_pending().are_times_pending {
             return Ok(());
@@ -387,16 +387,25 @@ impl StubFile {
     }
 
     /// Says when the file is to have been changed once all of it is brought back; that is known
-    /// already if somebody was stopped at it.
-    pub fn begin_bringing_back(&self, modified: Time) -> Result<Time> {
+    /// already if somebody was stopped at it, unless somebody else has set it since.
+    pub fn begin_bringing_back(&self, modified: Time, changed: Time) -> Result<Time> {
         let _one = self.changing();
         let mut stub = self.stub();
-        if !stub.are_times_pending {
+        if let Some(pending) = times::pending(&stub, modified, changed) {
+            return Ok(pending);
+        }
+        if (stub.are_times_pending, stub.modified) != (true, modified) {
             stub.modified = modified;
             stub.are_times_pending = true;
-            self.save(stub.clone())?;
+            self.save(stub)?;
         }
-        Ok(stub.modified)
+        Ok(modified)
+    }
+
+    /// Whether something of a range is the store's, so that whoever wants it may wait.
+    #[must_use]
+    pub fn needs_store(&self, range: &Range<u64>) -> bool {
+        !self.touched(range).is_empty()
     }
 
     /// Says how far the stub holds, if somebody was stopped before he had said so. Before the file

@@ -14,7 +14,7 @@ use crate::session::Snapshot;
 use crate::tree::directory::{CollectedNames, Directory, DirectoryBuilder};
 use crate::tree::directory_cursor::{DirectoryCursor, Owners, check_depth};
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{Entry, EntryKind, Node, Reference, Totals};
+use onefold_format::node::{Entry, EntryKind, Listing, Node, Reference, Totals};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -172,6 +172,8 @@ impl Merge<'_> {
             let entry = Entry {
                 content: Some(directory.reference),
                 totals: directory.totals,
+                // No layer knows what the others had beside it.
+                listing: Listing::Partial,
                 ..done.entry
             };
             self.push(above, entry, done.owner)?;

@@ -22,6 +22,9 @@ pub(crate) struct DirectoryCursor {
     leaves: std::vec::IntoIter<Reference>,
     entries: std::vec::IntoIter<Entry>,
     peeked: Option<Entry>,
+    /// The last name of the leaves so far: names rise over the whole directory, so that none of
+    /// them stands for two entries.
+    last_name: Vec<u8>,
     /// The user and group names of all leaves read so far.
     pub owners: Owners,
 }
@@ -69,10 +72,11 @@ impl DirectoryCursor {
             leaves: Vec::new().into_iter(),
             entries: Vec::new().into_iter(),
             peeked: None,
+            last_name: Vec::new(),
             owners: Owners::default(),
         };
         match reader.node(directory)? {
-            Node::DirectoryLeaf(leaf) => cursor.take(leaf),
+            Node::DirectoryLeaf(leaf) => cursor.take(leaf)?,
             Node::DirectoryMap(map) => {
                 let leaves: Vec<_> = map.parts.into_iter().map(|part| part.leaf).collect();
                 cursor.leaves = leaves.into_iter();
@@ -90,9 +94,11 @@ impl DirectoryCursor {
         }
     }
 
-    fn take(&mut self, mut leaf: DirectoryLeaf) {
+    fn take(&mut self, mut leaf: DirectoryLeaf) -> Result<()> {
+        names_rise(&leaf, &mut self.last_name)?;
         self.owners.add(&mut leaf);
         self.entries = leaf.entries.into_iter();
+        Ok(())
     }
 
     /// The next entry.
@@ -108,7 +114,7 @@ impl DirectoryCursor {
                 return Ok(None);
             };
             match reader.node(leaf)? {
-                Node::DirectoryLeaf(leaf) => self.take(leaf),
+                Node::DirectoryLeaf(leaf) => self.take(leaf)?,
                 _ => return Err(not_a_directory(leaf)),
             }
         }
@@ -134,6 +140,18 @@ impl DirectoryCursor {
     pub fn skip_leaf(&mut self) {
         self.leaves.next();
     }
+}
+
+/// Refuses a leaf whose names do not follow those of the leaves before it: a name that a directory
+/// has twice would be restored twice.
+pub(crate) fn names_rise(leaf: &DirectoryLeaf, last_name: &mut Vec<u8>) -> Result<()> {
+    if let (Some(first), Some(last)) = (leaf.entries.first(), leaf.entries.last()) {
+        if first.name <= *last_name {
+            return Err(Error::damaged("the leaves of a directory are not in order"));
+        }
+        last_name.clone_from(&last.name);
+    }
+    Ok(())
 }
 
 fn not_a_directory(reference: Reference) -> Error {

@@ -311,6 +311,7 @@ fn restores_survive<P: Place>() {
             let options = RestoreOptions {
                 target: target.path().to_path_buf(),
                 overwrite: Overwrite::IfChanged,
+                in_place: false,
                 delete: Delete::Nothing,
                 sparse: false,
                 verify: true,

@@ -148,6 +148,45 @@ fn r6_merging_any_of_the_runs_changes_no_answer() {
 }
 
 #[test]
+fn r122_merges_that_know_an_older_list_lose_no_run() {
+    for seed in 0..12 {
+        let (memory, store) = in_memory();
+        let repository = create(&store, &options());
+        let randomness = SeededRandomness::new(seed);
+        let mut oracle = Oracle::new();
+        // What processes saw when they listed the runs; each merges some of those, when it likes.
+        let mut lists = vec![FingerprintIndex::open(&repository).unwrap()];
+        for step in 0..60 {
+            let kind = IndexKind::ALL[randomness.below(3) as usize];
+            match randomness.below(3) {
+                0 => {
+                    let count = randomness.below(300) as usize;
+                    write_run(&repository, kind, &randomness, count, 50, &mut oracle);
+                }
+                1 => lists.push(FingerprintIndex::open(&repository).unwrap()),
+                _ => {
+                    let mut runs = lists[randomness.below(lists.len() as u64) as usize].runs();
+                    // One run, a range of them, or any.
+                    runs.retain(|_| randomness.below(2) == 0);
+                    if runs.is_empty() {
+                        continue;
+                    }
+                    let key = Key::new(layout::index_run(runs[0].id)).unwrap();
+                    let bytes = memory.get(&key);
+                    match merge::merge(&repository, Some(kind), &runs) {
+                        // Whoever merged was stopped before it deleted all that it replaced.
+                        Ok(_) if step % 2 == 0 => memory.put(&key, &bytes.unwrap()).unwrap(),
+                        Ok(_) => {}
+                        Err(error) => assert!(error.is_lost(), "{error}"),
+                    }
+                }
+            }
+            assert_equal(&repository, &oracle, 50);
+        }
+    }
+}
+
+#[test]
 fn new_runs_are_of_the_kind_of_the_largest_unless_told_otherwise() {
     let (_, store) = in_memory();
     let repository = create(&store, &options());

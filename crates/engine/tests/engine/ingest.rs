@@ -331,7 +331,7 @@ fn what_is_excluded_is_left_out() {
     let (_, store) = in_memory();
     let repository = create(&store, &options());
     let selection = Box::new(Selection {
-        excludes: Patterns::build(&["f03".into(), "*6".into()], &[]).unwrap(),
+        excludes: Patterns::build(&["f03", "*6"], &[]).unwrap(),
         one_file_system: true,
         exclude_larger_than_bytes: Some(100_000),
         exclude_caches: true,

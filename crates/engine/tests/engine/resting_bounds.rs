@@ -7,7 +7,6 @@ use crate::steps::check_all;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::chunk_store::unproved::PREFIXES_MAX;
 use onefold_engine::chunks::ChunkReader;
-use onefold_engine::collection::bases::ROOTLESS_AT_ONCE;
 use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::placement::recorder::BASES_IN_NODE_MAX;
@@ -138,17 +137,18 @@ fn a_frame_that_rests_on_more_frames_than_are_recorded_is_read_all_the_same() {
 }
 
 #[test]
-fn more_differences_than_are_looked_for_at_once_do_without_their_lost_bases() {
+fn many_differences_do_without_their_lost_bases() {
+    const DELTAS_MIN: usize = 1 << 16;
     const CHUNK_BYTES: usize = limits::KIB;
     let mut saved = Saved::new(CHUNK_BYTES, limits::MIB);
     // Only so many chunks of a file are compared with those of an earlier version.
-    let half_bytes = (ROOTLESS_AT_ONCE / 2 + 1) * CHUNK_BYTES;
+    let half_bytes = (DELTAS_MIN / 2 + 1) * CHUNK_BYTES;
     saved.files = (0..2).map(|seed| random_bytes(seed, half_bytes)).collect();
     saved.save("none", ParentChoice::Newest);
     let bases = containers_of(&open(&saved.store));
     saved.change(CHUNK_BYTES);
     let deltas = saved.save("none", ParentChoice::Newest);
-    assert!(deltas > ROOTLESS_AT_ONCE as u64, "{deltas}");
+    assert!(deltas > DELTAS_MIN as u64, "{deltas}");
     retention::forget_final(&open(&saved.store), &saved.snapshots[..1], "test").unwrap();
     for id in bases {
         assert!(saved.objects.remove(&Key::new(layout::container(id)).unwrap()));

@@ -1,10 +1,12 @@
 //! Restores from hand-made stores into real directories.
 
+mod attributes;
 mod damage;
 mod file_reader;
 mod hostile;
 mod on_the_way;
 mod overwrite;
+mod replacing;
 mod sparse;
 mod support;
 mod surplus;
@@ -27,6 +29,7 @@ fn options(target: &Path) -> RestoreOptions {
     RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
+        in_place: false,
         delete: Delete::Nothing,
         sparse: false,
         verify: false,

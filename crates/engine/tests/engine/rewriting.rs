@@ -192,6 +192,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
     RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfDifferent,
+        in_place: false,
         delete: Delete::Nothing,
         sparse: false,
         verify: true,

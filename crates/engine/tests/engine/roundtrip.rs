@@ -96,6 +96,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
     let options = RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
+        in_place: false,
         delete: Delete::Nothing,
         sparse: false,
         verify: true,

@@ -41,6 +41,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
     let options = RestoreOptions {
         target: std::path::PathBuf::new(),
         overwrite: Overwrite::IfChanged,
+        in_place: false,
         delete: Delete::Nothing,
         sparse: false,
         verify: false,

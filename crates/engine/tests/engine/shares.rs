@@ -350,7 +350,7 @@ fn times_are_put_back_by_whoever_goes_on() {
     world.assert_holds("inner/file", &data);
     // Stopped at bringing it back.
     let stub = world.stub("inner/file");
-    stub.begin_bringing_back(stub.stub().modified).unwrap();
+    stub.begin_bringing_back(stub.stub().modified, onefold_format::node::Time::default()).unwrap();
     assert!(stub.recall(0..100_000, &|| Ok(true)).unwrap());
     drop(stub);
     assert_ne!(modified(&path), before);
@@ -363,7 +363,7 @@ fn times_are_put_back_by_whoever_goes_on() {
     std::thread::sleep(Duration::from_millis(100));
     world.optimize();
     let stub = world.stub("inner/file");
-    stub.begin_bringing_back(stub.stub().modified).unwrap();
+    stub.begin_bringing_back(stub.stub().modified, onefold_format::node::Time::default()).unwrap();
     stub.write_at(300_000, b"appended").unwrap();
     drop(stub);
     let written = modified(&path);

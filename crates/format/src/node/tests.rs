@@ -181,3 +181,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn r124_names_that_repeat_or_are_out_of_order_are_refused() {
+    let leaf = |names: &[&[u8]]| {
+        let named = |name: &&[u8]| Entry { name: name.to_vec(), ..Entry::default() };
+        let entries = names.iter().map(named).collect();
+        Node::DirectoryLeaf(DirectoryLeaf { entries, ..DirectoryLeaf::default() })
+    };
+    let map = |names: &[&[u8]]| {
+        let (leaf, totals) = (reference(1, 1), Totals::default());
+        let part = |name: &&[u8]| DirectoryPart { leaf, first_name: name.to_vec(), totals };
+        Node::DirectoryMap(DirectoryMap { parts: names.iter().map(part).collect() })
+    };
+    for node in [leaf(&[b"a", b"b"]), map(&[b"a", b"b"])] {
+        assert_eq!(Node::decode(&node.encode()).unwrap(), node);
+    }
+    let wrong: [&[&[u8]]; 3] = [&[b"a", b"a"], &[b"b", b"a"], &[b"a", b"c", b"b"]];
+    for names in wrong {
+        for node in [leaf(names), map(names)] {
+            let error = Node::decode(&node.encode()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{names:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_list_of_names_is_of_directories_and_says_one_thing() {
+    let entry = |kind, listing| Entry { name: b"a".to_vec(), kind, listing, ..Entry::default() };
+    let decoded = |entry: Entry| {
+        let leaf = DirectoryLeaf { entries: vec![entry], ..DirectoryLeaf::default() };
+        Node::decode(&Node::DirectoryLeaf(leaf).encode())
+    };
+    for listing in [Listing::Partial, Listing::Whole, Listing::Above] {
+        assert!(decoded(entry(EntryKind::Directory, listing)).is_ok());
+        assert_eq!(decoded(entry(EntryKind::File, listing)).is_ok(), listing == Listing::Partial);
+    }
+}

@@ -250,6 +250,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
     Ok(RestoreOptions {
         target,
         overwrite: Overwrite::IfChanged,
+        in_place: false,
         delete: Delete::Nothing,
         sparse: false,
         verify: false,

@@ -98,6 +98,14 @@ pub fn path_of(open: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
+/// The path of an item of a directory that is open.
+#[must_use]
+pub fn path_in(directory: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
+    let mut path = path_of(directory);
+    path.push(name);
+    path
+}
+
 /// What a program asked for when it opened a file, but for making or cutting it.
 #[must_use]
 pub fn open_flags(asked: i32) -> OFlags {
@@ -105,4 +113,11 @@ pub fn open_flags(asked: i32) -> OFlags {
     // Every write is told where it goes, so appending is the kernel's business.
     let kept = OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC;
     (asked & kept) | OFlags::CLOEXEC | OFlags::NOFOLLOW
+}
+
+/// Whether that is to write as well.
+#[must_use]
+pub fn is_to_write(asked: i32) -> bool {
+    let access = OFlags::from_bits_retain(asked as u32) & OFlags::ACCMODE;
+    access == OFlags::WRONLY || access == OFlags::RDWR
 }

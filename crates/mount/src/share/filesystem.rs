@@ -2,66 +2,78 @@
 //!
 //! # Concurrency
 //! Requests are served by as many threads as the mount has. Locks are held for moments only; what
-//! comes back into a stub is brought back by one thread for each stub.
+//! comes back into a stub is brought back by one thread for each stub. What may wait for the store
+//! is answered by some of the threads only ([`AtStore`]); the others answer all else, whatever the
+//! store does.
 //!
 //! # What the kernel keeps
-//! Names and attributes for a second. Pages of a stub as long as neither its content nor its time
-//! has changed since it was closed last: nobody changes it but through this mount.
+//! Names and attributes for a second, pages of a stub as [`Pages`] says.
 
-use super::below::Status;
+use super::Answer;
+use super::at_store::AtStore;
+use super::below::{self, Status};
 use super::data::Change;
-use super::names::{Listed, New};
-use super::open_files::{Bytes, OpenInode};
+use super::directories::Directories;
+use super::names::New;
+use super::open_files::Data;
+use super::opening::Now;
+use super::pages::Pages;
+use super::replies::{self, VALID};
 use super::served::Served;
-use super::{Answer, below};
 use crate::buffers::with_buffer;
 use crate::problems::Problems;
 use fuser::{
-    BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use lru::LruCache;
 use onefold_engine::primary::Share;
 use onefold_engine::primary::reserve::Reserve;
 use onefold_engine::tree::TreeReader;
 use onefold_types::Result;
-use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-/// How long the kernel need not ask again.
-const VALID: Duration = Duration::from_secs(1);
-/// Stubs of which it is known what the kernel's pages are of.
-const PAGES_KNOWN: NonZeroUsize = NonZeroUsize::new(4096).expect("some stubs");
+/// Threads that answer what needs no store.
+pub const FREE_THREADS: usize = 2;
+/// Requests that the kernel lets wait which no program waits for: what it reads ahead of stubs is
+/// not to keep it from reading other files.
+const BACKGROUND_REQUESTS: u16 = 512;
 
 /// A share, mounted.
 pub struct ShareFilesystem {
-    served: Served,
+    served: Arc<Served>,
+    at_store: Arc<AtStore>,
     passes_through: bool,
-    listings: Mutex<HashMap<u64, Arc<Vec<Listed>>>>,
-    last_listing: AtomicU64,
-    /// When each stub had been changed last when it was closed.
-    pages: Mutex<LruCache<u64, SystemTime>>,
+    directories: Directories,
 }
 
 impl ShareFilesystem {
-    /// Shows a share. Stubs that were deleted while a mount was killed are taken away.
-    pub fn new(share: Share, tree: Arc<TreeReader>, problems: Problems) -> Result<Self> {
+    /// Shows a share, with so many threads at the store at once. Stubs that were deleted while a
+    /// mount was killed are taken away.
+    pub fn new(
+        share: Share,
+        tree: Arc<TreeReader>,
+        problems: Problems,
+        threads_at_store: usize,
+    ) -> Result<Self> {
         Ok(Self {
-            served: Served::new(share, tree, problems)?,
+            served: Arc::new(Served::new(share, tree, problems)?),
+            at_store: Arc::new(AtStore::new(threads_at_store)),
             passes_through: false,
-            listings: Mutex::default(),
-            last_listing: AtomicU64::new(0),
-            pages: Mutex::new(LruCache::new(PAGES_KNOWN)),
+            directories: Directories::default(),
         })
+    }
+
+    /// What the kernel keeps, which is told when it is mounted.
+    #[must_use]
+    pub fn pages(&self) -> Arc<Pages> {
+        Arc::clone(&self.served.pages)
     }
 
     /// The room that is set aside.
@@ -76,40 +88,18 @@ impl ShareFilesystem {
         self.served.handover.name().to_owned()
     }
 
-    fn pages(&self) -> std::sync::MutexGuard<'_, LruCache<u64, SystemTime>> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Answers what may wait for the store.
+    fn at_store(&self, work: impl FnOnce(&Served) + Send + 'static) {
+        let served = Arc::clone(&self.served);
+        self.at_store.answer(move || work(&served));
     }
 
-    /// Whether the kernel may go on using what it has of a stub.
-    fn keeps_pages(&self, inode: &OpenInode) -> bool {
-        let modified = below::status_of(inode.file().as_fd()).map(|one| one.attributes.mtime);
-        modified.is_ok_and(|modified| self.pages().get(&inode.number) == Some(&modified))
-    }
-
-    fn note_pages(&self, inode: &OpenInode) {
-        if inode.stub().is_some()
-            && let Ok(status) = below::status_of(inode.file().as_fd())
-        {
-            self.pages().put(inode.number, status.attributes.mtime);
+    /// Answers what may wait for the store if it does.
+    fn answer(&self, may_wait: bool, work: impl FnOnce(&Served) + Send + 'static) {
+        match may_wait {
+            true => self.at_store(work),
+            false => work(&self.served),
         }
-    }
-
-    /// What the kernel reads and writes itself; `None` if it cannot, or if the file is a stub.
-    fn backing<'a>(
-        &self,
-        inode: &'a OpenInode,
-        open: impl FnOnce(&std::fs::File) -> std::io::Result<BackingId>,
-    ) -> Option<&'a BackingId> {
-        let Bytes::Plain(file) = &inode.bytes else { return None };
-        if !self.passes_through {
-            return None;
-        }
-        inode.backing.get_or_init(|| open(file).ok()).as_ref()
-    }
-
-    fn listing(&self, handle: u64) -> Option<Arc<Vec<Listed>>> {
-        let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        listings.get(&handle).map(Arc::clone)
     }
 
     fn reply_entry(&self, answer: Answer<(u64, Status)>, reply: ReplyEntry) {
@@ -122,24 +112,11 @@ impl ShareFilesystem {
     }
 }
 
-fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn reply_bytes(answer: Answer<Vec<u8>>, room: u32, reply: ReplyXattr) {
-    match answer {
-        Ok(bytes) if room == 0 => reply.size(bytes.len() as u32),
-        Ok(bytes) if bytes.len() > room as usize => reply.error(Errno::ERANGE),
-        Ok(bytes) => reply.data(&bytes),
-        Err(error) => reply.error(error),
-    }
-}
-
 impl Filesystem for ShareFilesystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        if let Err(error) = self.served.share.note_mounted() {
+            self.served.problems.note(error.to_string());
+        }
         // What the kernel does not know it does without.
         for wanted in [
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -151,6 +128,7 @@ impl Filesystem for ShareFilesystem {
         ] {
             let _ = config.add_capabilities(wanted);
         }
+        let _ = config.set_max_background(BACKGROUND_REQUESTS);
         let can_pass = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok();
         self.passes_through = can_pass && config.set_max_stack_depth(1).is_ok();
         Ok(())
@@ -182,7 +160,7 @@ impl Filesystem for ShareFilesystem {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
         _: Option<SystemTime>,
-        _: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -190,10 +168,27 @@ impl Filesystem for ShareFilesystem {
         reply: ReplyAttr,
     ) {
         let change = Change { mode, uid, gid, size, accessed, modified };
-        match self.served.change(number.0, &change) {
-            Ok(attributes) => reply.attr(&VALID, &attributes),
-            Err(error) => reply.error(error),
-        }
+        let of = (number.0, handle.map(|handle| handle.0));
+        // What is not open now is waited for, or it is a stub.
+        let entered = match change.size.is_some() || change.modified.is_some() {
+            true => self.served.enter_now(number.0, change.size.is_some()),
+            false => Now::NoFile,
+        };
+        let may_wait = match &entered {
+            Now::Entered(inode) => inode.stub().is_some(),
+            Now::Waits => true,
+            Now::NoFile => false,
+        };
+        self.answer(may_wait, move |served| {
+            let changed = served.change(of, &change);
+            if matches!(entered, Now::Entered(_)) {
+                served.leave(of.0);
+            }
+            match changed {
+                Ok(attributes) => reply.attr(&VALID, &attributes),
+                Err(error) => reply.error(error),
+            }
+        });
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -231,11 +226,14 @@ impl Filesystem for ShareFilesystem {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.served.unlink(parent.0, name), reply);
+        let (may_wait, name) = (self.served.is_being_opened(parent.0, name), name.to_owned());
+        self.answer(may_wait, move |served| {
+            replies::empty(served.unlink(parent.0, &name), reply);
+        });
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.served.remove_directory(parent.0, name), reply);
+        replies::empty(self.served.remove_directory(parent.0, name), reply);
     }
 
     fn symlink(
@@ -260,8 +258,12 @@ impl Filesystem for ShareFilesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let to = (new_parent.0, new_name);
-        reply_empty(self.served.rename((parent.0, name), to, flags), reply);
+        let may_wait = self.served.is_being_opened(new_parent.0, new_name);
+        let (name, new_name) = (name.to_owned(), new_name.to_owned());
+        self.answer(may_wait, move |served| {
+            let (from, to) = ((parent.0, &*name), (new_parent.0, &*new_name));
+            replies::empty(served.rename(from, to, flags), reply);
+        });
     }
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -269,24 +271,17 @@ impl Filesystem for ShareFilesystem {
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let inode = match self.served.enter(number.0) {
-            Ok(inode) => inode,
-            Err(error) => return reply.error(error),
-        };
-        let handle = match self.served.handle(Arc::clone(&inode), flags.0, self.passes_through) {
-            Ok(handle) => handle,
-            Err(error) => {
-                self.served.leave(number.0);
-                return reply.error(error);
+        let (passes_through, flags) = (self.passes_through, flags.0);
+        let is_to_write = below::is_to_write(flags);
+        match self.served.enter_now(number.0, is_to_write) {
+            Now::Entered(inode) => {
+                replies::opened(&self.served, passes_through, (Ok(inode), flags), reply);
             }
-        };
-        let handle = FileHandle(self.served.open.handle_for(handle));
-        if let Some(backing) = self.backing(&inode, |file| reply.open_backing(file)) {
-            return reply.opened_passthrough(handle, FopenFlags::empty(), backing);
+            _ => self.at_store(move |served| {
+                let entered = served.enter(number.0, is_to_write);
+                replies::opened(served, passes_through, (entered, flags), reply);
+            }),
         }
-        let keeps = inode.stub().is_some() && self.keeps_pages(&inode);
-        let flags = if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-        reply.opened(handle, flags);
     }
 
     fn create(
@@ -300,35 +295,44 @@ impl Filesystem for ShareFilesystem {
         reply: ReplyCreate,
     ) {
         let created = self.served.create(request, (parent.0, name), (mode, mask), flags);
-        let (number, status) = match created {
+        let (number, status, made) = match created {
             Ok(created) => created,
             Err(error) => return reply.error(error),
         };
-        let opened = self.served.enter(number).and_then(|inode| {
-            let handle = self
-                .served
-                .handle(Arc::clone(&inode), flags, self.passes_through)
-                .inspect_err(|_| {
-                    self.served.leave(number);
-                })?;
-            Ok((inode, handle))
+        let passes_through = self.passes_through;
+        self.answer(made.is_none(), move |served| {
+            let handle = match made {
+                Some(made) => served
+                    .enter_made(number, &made)
+                    .map(|inode| Served::handle_of_made(inode, flags, made)),
+                None => served
+                    .enter(number, below::is_to_write(flags))
+                    .and_then(|inode| replies::handle_of(served, passes_through, inode, flags)),
+            };
+            let handle = match handle {
+                Ok(handle) => handle,
+                Err(error) => {
+                    served.nodes.forget(number, 1);
+                    return reply.error(error);
+                }
+            };
+            let inode = Arc::clone(&handle.inode);
+            let handle = FileHandle(served.open.handle_for(handle));
+            let attributes = served.told(number, &status);
+            let (generation, none) = (status.generation, FopenFlags::empty());
+            let backing = replies::backing(passes_through, &inode, |file| reply.open_backing(file));
+            match backing {
+                Some(backing) => reply.created_passthrough(
+                    &VALID,
+                    &attributes,
+                    generation,
+                    handle,
+                    none,
+                    backing,
+                ),
+                None => reply.created(&VALID, &attributes, generation, handle, none),
+            }
         });
-        let (inode, handle) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.served.nodes.forget(number, 1);
-                return reply.error(error);
-            }
-        };
-        let handle = FileHandle(self.served.open.handle_for(handle));
-        let attributes = self.served.told(number, &status);
-        let (generation, none) = (status.generation, FopenFlags::empty());
-        match self.backing(&inode, |file| reply.open_backing(file)) {
-            Some(backing) => {
-                reply.created_passthrough(&VALID, &attributes, generation, handle, none, backing)
-            }
-            None => reply.created(&VALID, &attributes, generation, handle, none),
-        }
     }
 
     fn read(
@@ -342,9 +346,13 @@ impl Filesystem for ShareFilesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        with_buffer(size, |buffer| match self.served.read(handle.0, offset, buffer) {
-            Ok(read) => reply.data(&buffer[..read]),
-            Err(error) => reply.error(error),
+        let end = offset.saturating_add(size.into());
+        let may_wait = self.needs_store(handle.0, &(offset..end));
+        self.answer(may_wait, move |served| {
+            with_buffer(size, |buffer| match served.read(handle.0, offset, buffer) {
+                Ok(read) => reply.data(&buffer[..read]),
+                Err(error) => reply.error(error),
+            });
         });
     }
 
@@ -360,10 +368,16 @@ impl Filesystem for ShareFilesystem {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.served.write(handle.0, offset, bytes) {
+        let answer = |written: Answer<usize>| match written {
             Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(error),
+        };
+        let end = offset.saturating_add(bytes.len() as u64);
+        if !self.needs_store(handle.0, &(offset..end)) {
+            return answer(self.served.write(handle.0, offset, bytes));
         }
+        let bytes = bytes.to_vec();
+        self.at_store(move |served| answer(served.write(handle.0, offset, &bytes)));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -382,7 +396,7 @@ impl Filesystem for ShareFilesystem {
         reply: ReplyEmpty,
     ) {
         if let Some(handle) = self.served.open.handle(handle.0) {
-            self.note_pages(&handle.inode);
+            self.served.pages.note(&handle.inode);
         }
         self.served.close(handle.0);
         reply.ok();
@@ -396,18 +410,14 @@ impl Filesystem for ShareFilesystem {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.served.sync(handle.0, data_only), reply);
+        replies::empty(self.served.sync(handle.0, data_only), reply);
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         if let Err(error) = self.served.nodes.directory(number.0) {
             return reply.error(error);
         }
-        let handle = self.last_listing.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        // It is listed when it is read.
-        listings.insert(handle, Arc::default());
-        reply.opened(FileHandle(handle), FopenFlags::empty());
+        reply.opened(FileHandle(self.directories.open()), FopenFlags::empty());
     }
 
     fn readdir(
@@ -416,19 +426,9 @@ impl Filesystem for ShareFilesystem {
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let listing = match self.relisted(number.0, handle.0, offset) {
-            Ok(listing) => listing,
-            Err(error) => return reply.error(error),
-        };
-        for (at, one) in listing.iter().enumerate().skip(offset as usize) {
-            let name = OsStr::from_bytes(&one.name);
-            if reply.add(INodeNo(one.inode), at as u64 + 1, one.kind, name) {
-                break;
-            }
-        }
-        reply.ok();
+        self.directories.read(&self.served, (number.0, handle.0), offset, reply);
     }
 
     fn readdirplus(
@@ -437,33 +437,9 @@ impl Filesystem for ShareFilesystem {
         number: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let listing = match self.relisted(number.0, handle.0, offset) {
-            Ok(listing) => listing,
-            Err(error) => return reply.error(error),
-        };
-        for (at, one) in listing.iter().enumerate().skip(offset as usize) {
-            let (name, next) = (OsStr::from_bytes(&one.name), at as u64 + 1);
-            if matches!(&*one.name, b"." | b"..") {
-                // The kernel takes no notice of what these are said to be.
-                let Ok(known) = self.served.attributes(number.0) else { continue };
-                let known = fuser::FileAttr { ino: INodeNo(one.inode), ..known };
-                let none = Duration::ZERO;
-                if reply.add(known.ino, next, name, &none, &known, fuser::Generation(0)) {
-                    break;
-                }
-                continue;
-            }
-            // What has gone meanwhile is left out.
-            let Ok((node, status)) = self.served.look_up(number.0, name) else { continue };
-            let known = self.served.told(node, &status);
-            if reply.add(INodeNo(node), next, name, &VALID, &known, status.generation) {
-                self.served.nodes.forget(node, 1);
-                break;
-            }
-        }
-        reply.ok();
+        self.directories.read_plus(&self.served, (number.0, handle.0), offset, reply);
     }
 
     fn releasedir(
@@ -474,7 +450,7 @@ impl Filesystem for ShareFilesystem {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.listings.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        self.directories.close(handle.0);
         reply.ok();
     }
 
@@ -483,7 +459,7 @@ impl Filesystem for ShareFilesystem {
             let path = below::path_of(item.as_fd());
             std::fs::File::open(path).and_then(|open| open.sync_all()).map_err(Errno::from)
         });
-        reply_empty(synced, reply);
+        replies::empty(synced, reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -512,19 +488,19 @@ impl Filesystem for ShareFilesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.served.set_attribute(number.0, (name, value), flags), reply);
+        replies::empty(self.served.set_attribute(number.0, (name, value), flags), reply);
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
-        reply_bytes(self.served.attribute(number.0, name), room, reply);
+        replies::bytes(self.served.attribute(number.0, name), room, reply);
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, room: u32, reply: ReplyXattr) {
-        reply_bytes(self.served.attribute_names(number.0), room, reply);
+        replies::bytes(self.served.attribute_names(number.0), room, reply);
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.served.remove_attribute(number.0, name), reply);
+        replies::empty(self.served.remove_attribute(number.0, name), reply);
     }
 
     fn fallocate(
@@ -537,7 +513,10 @@ impl Filesystem for ShareFilesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.served.allocate(handle.0, (offset, length), mode), reply);
+        let may_wait = self.needs_store(handle.0, &(offset..offset.saturating_add(length)));
+        self.answer(may_wait, move |served| {
+            replies::empty(served.allocate(handle.0, (offset, length), mode), reply);
+        });
     }
 
     fn lseek(
@@ -549,10 +528,10 @@ impl Filesystem for ShareFilesystem {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.served.seek(handle.0, offset, whence) {
-            Ok(found) => reply.offset(found),
-            Err(error) => reply.error(error),
-        }
+        let may_wait = self.needs_store(handle.0, &(0..u64::MAX));
+        self.answer(may_wait, move |served| {
+            replies::offset(served.seek(handle.0, offset, whence), reply);
+        });
     }
 
     fn copy_file_range(
@@ -574,14 +553,12 @@ impl Filesystem for ShareFilesystem {
 }
 
 impl ShareFilesystem {
-    /// What a directory holds, as it was when it was read from the beginning last.
-    fn relisted(&self, number: u64, handle: u64, offset: u64) -> Answer<Arc<Vec<Listed>>> {
-        if offset > 0 {
-            return self.listing(handle).ok_or(Errno::EBADF);
-        }
-        let listed = Arc::new(self.served.list(number)?);
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        listings.insert(handle, Arc::clone(&listed));
-        Ok(listed)
+    /// Whether something of a range of a file is the store's.
+    fn needs_store(&self, handle: u64, range: &Range<u64>) -> bool {
+        let handle = self.served.open.handle(handle);
+        handle.is_some_and(|handle| match handle.inode.data() {
+            Data::Plain(_) => false,
+            Data::Stub(stub) => stub.needs_store(range),
+        })
     }
 }

@@ -8,8 +8,10 @@ use super::served::Served;
 use fuser::{Errno, FileType, RenameFlags, Request};
 use onefold_engine::primary::share::{CONTROL, Held, OPEN, open_directory};
 use onefold_engine::stub;
+use onefold_types::ErrorKind;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +45,9 @@ impl Served {
         }
         let directory = self.nodes.directory(parent)?;
         let status = below::status_at(directory.as_fd(), name)?;
-        Ok((self.nodes.remember(&status, parent, name), status))
+        let number = self.nodes.remember(&status, parent, name);
+        let value = || stub::value_at(&below::path_in(directory.as_fd(), name)).ok().flatten();
+        Ok((number, self.timed(number, status, value)))
     }
 
     pub(super) fn link_target(&self, number: u64) -> Answer<Vec<u8>> {
@@ -109,25 +113,33 @@ impl Served {
         self.look_up(parent, name)
     }
 
-    /// Makes a file and opens it, or opens the one that is there.
+    /// Makes a file, or finds the one that is there. One that is made is open: its permissions may
+    /// forbid to open it once more.
     pub(super) fn create(
         &self,
         request: &Request,
         (parent, name): (u64, &OsStr),
         (mode, mask): (u32, u32),
         flags: i32,
-    ) -> Answer<(u64, Status)> {
+    ) -> Answer<(u64, Status, Option<File>)> {
         self.refuse_control(parent, name)?;
         let directory = self.nodes.directory(parent)?;
         let permissions = self.mode_of_new(&directory, mode, mask);
-        let only_new = OFlags::from_bits_retain(flags as u32).contains(OFlags::EXCL);
+        let asked = OFlags::from_bits_retain(flags as u32);
         let make = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::openat(&directory, name, make, permissions) {
-            Ok(made) => self.give(request, &directory, made.as_fd())?,
-            Err(rustix::io::Errno::EXIST) if !only_new => {}
-            Err(errno) => return Err(failed(errno)),
+        let synced = asked & (OFlags::SYNC | OFlags::DSYNC);
+        match rustix::fs::openat(&directory, name, make | synced, permissions) {
+            Ok(made) => {
+                self.give(request, &directory, made.as_fd())?;
+                let status = below::status_of(made.as_fd())?;
+                let number = self.nodes.remember(&status, parent, name);
+                Ok((number, status, Some(File::from(made))))
+            }
+            Err(rustix::io::Errno::EXIST) if !asked.contains(OFlags::EXCL) => {
+                self.look_up(parent, name).map(|(number, status)| (number, status, None))
+            }
+            Err(errno) => Err(failed(errno)),
         }
-        self.look_up(parent, name)
     }
 
     /// What has a name now: its number, and whether it is a stub or a directory.
@@ -136,9 +148,11 @@ impl Served {
         let number = self.nodes.number_of(&status);
         let is_stub = match status.attributes.kind {
             FileType::RegularFile => {
-                let mut path = below::path_of(directory.as_fd());
-                path.push(name);
-                stub::value_at(&path).map_err(|error| self.failed(number, &error))?.is_some()
+                match stub::value_at(&below::path_in(directory.as_fd(), name)) {
+                    // Its owner may do that all the same. What may be a stub is treated as one.
+                    Err(error) if error.kind() == ErrorKind::NotPermitted => true,
+                    value => value.map_err(|error| self.failed(number, &error))?.is_some(),
+                }
             }
             _ => false,
         };
@@ -159,6 +173,15 @@ impl Served {
         }
     }
 
+    /// Whether what has a name is being opened or closed just now, which may wait for the store.
+    pub(super) fn is_being_opened(&self, parent: u64, name: &OsStr) -> bool {
+        let found = self.nodes.directory(parent).and_then(|directory| {
+            let status = below::status_at(directory.as_fd(), name)?;
+            Ok(self.nodes.number_of(&status))
+        });
+        found.is_ok_and(|number| self.open.is_opening(number))
+    }
+
     /// Takes the last name of a stub that is open away: its data is needed until it is closed.
     fn hide_if_open(&self, directory: &OwnedFd, name: &OsStr, named: &Named) -> Answer<bool> {
         let Some(open) = self.open_of_last_name(named) else { return Ok(false) };
@@ -174,16 +197,20 @@ impl Served {
     /// What is open of a stub that has no other name.
     fn open_of_last_name(&self, named: &Named) -> Option<Arc<OpenInode>> {
         let is_last = named.is_stub && named.links == 1;
-        is_last.then(|| self.open.inode(named.number)).flatten()
+        let open = is_last.then(|| self.open.inode(named.number)).flatten();
+        open.filter(|open| open.stub().is_some())
     }
 
     /// Gives a stub that is open another name, before its last one is given to another item.
     fn keep_if_open(&self, named: &Named) -> Answer<Option<Arc<OpenInode>>> {
         let Some(open) = self.open_of_last_name(named) else { return Ok(None) };
         let (hidden, own) = (self.unnamed_directory()?, named.number.to_string());
-        let path = below::path_of(open.file().as_fd());
         let flags = AtFlags::SYMLINK_FOLLOW;
-        rustix::fs::linkat(rustix::fs::CWD, path, &hidden, own.as_str(), flags).map_err(failed)?;
+        let linked = open.with_file(|file| {
+            let path = below::path_of(file.as_fd());
+            rustix::fs::linkat(rustix::fs::CWD, path, &hidden, own.as_str(), flags)
+        });
+        linked.map_err(failed)?;
         Ok(Some(open))
     }
 
@@ -296,7 +323,8 @@ impl Served {
         self.refuse_control(parent, name)?;
         let item = self.item(number)?;
         let path = below::path_of(item.as_fd());
-        let is_stub = rustix::fs::getxattr(&path, stub::ATTRIBUTE, &mut [0; 0]).is_ok();
+        let asked = rustix::fs::getxattr(&path, stub::ATTRIBUTE, &mut [0; 0]);
+        let is_stub = matches!(asked, Ok(_) | Err(rustix::io::Errno::ACCESS));
         let _moving = match is_stub {
             true => {
                 let noted = self.share.note_move();

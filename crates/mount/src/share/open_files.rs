@@ -14,7 +14,7 @@ use onefold_engine::stub::StubFile;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// What is open of one inode.
 pub struct OpenInode {
@@ -32,8 +32,17 @@ pub struct OpenInode {
 pub enum Bytes {
     /// In the file below.
     Plain(File),
+    /// There, and in the store. It is replaced by one that can be written when somebody needs that
+    /// first.
+    Stub(RwLock<Arc<StubFile>>),
+}
+
+/// Where the bytes of a file are, for a request.
+pub enum Data<'a> {
+    /// In the file below.
+    Plain(&'a File),
     /// There, and in the store.
-    Stub(Box<StubFile>),
+    Stub(Arc<StubFile>),
 }
 
 /// A file that somebody has opened.
@@ -86,21 +95,38 @@ impl OpenInode {
         Self { number, bytes, backing: OnceLock::new(), is_unnamed: AtomicBool::new(false) }
     }
 
-    /// The file below.
+    /// Where its bytes are now.
     #[must_use]
-    pub fn file(&self) -> &File {
+    pub fn data(&self) -> Data<'_> {
         match &self.bytes {
-            Bytes::Plain(file) => file,
-            Bytes::Stub(stub) => stub.file(),
+            Bytes::Plain(file) => Data::Plain(file),
+            Bytes::Stub(stub) => {
+                Data::Stub(Arc::clone(&stub.read().unwrap_or_else(PoisonError::into_inner)))
+            }
+        }
+    }
+
+    /// Does something with the file below.
+    pub fn with_file<T>(&self, work: impl FnOnce(&File) -> T) -> T {
+        match self.data() {
+            Data::Plain(file) => work(file),
+            Data::Stub(stub) => work(stub.file()),
         }
     }
 
     /// Its stub, if it is one.
     #[must_use]
-    pub fn stub(&self) -> Option<&StubFile> {
-        match &self.bytes {
-            Bytes::Plain(_) => None,
-            Bytes::Stub(stub) => Some(stub),
+    pub fn stub(&self) -> Option<Arc<StubFile>> {
+        match self.data() {
+            Data::Plain(_) => None,
+            Data::Stub(stub) => Some(stub),
+        }
+    }
+
+    /// From now on the stub is this one, of the same file.
+    pub fn replace_stub(&self, by: StubFile) {
+        if let Bytes::Stub(stub) = &self.bytes {
+            *stub.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(by);
         }
     }
 
@@ -129,9 +155,19 @@ impl OpenFiles {
         Opening { files: self, number }
     }
 
+    /// The same if nobody has to be waited for.
+    pub fn opening_now(&self, number: u64) -> Option<Opening<'_>> {
+        self.being_opened().insert(number).then_some(Opening { files: self, number })
+    }
+
     /// What is open of an inode; nothing keeps it open but the handles that there are.
     pub fn inode(&self, number: u64) -> Option<Arc<OpenInode>> {
         self.open().inodes.get(&number).map(|(inode, _)| Arc::clone(inode))
+    }
+
+    /// Whether somebody opens a file first or closes it last just now, or takes a name from it.
+    pub fn is_opening(&self, number: u64) -> bool {
+        self.being_opened().contains(&number)
     }
 
     /// A file that somebody has opened.

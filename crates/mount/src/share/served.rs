@@ -1,9 +1,11 @@
 //! What is served: the share, the store's trees, what the kernel knows and what is open.
 
 use super::Answer;
-use super::below::{self, Status};
+use super::below::Status;
 use super::nodes::Nodes;
 use super::open_files::OpenFiles;
+use super::pages::Pages;
+use super::times::Settled;
 use crate::problems::Problems;
 use fuser::{Errno, FileAttr, INodeNo};
 use onefold_engine::primary::handover::Handover;
@@ -29,6 +31,10 @@ pub struct Served {
     pub(super) nodes: Nodes,
     pub(super) open: OpenFiles,
     pub(super) problems: Problems,
+    /// What the kernel keeps of stubs.
+    pub(super) pages: Arc<Pages>,
+    /// Files whose time is what they say.
+    pub(super) settled: Settled,
     /// Gives jobs the directory below.
     pub(super) handover: Handover,
     /// Room for what comes back when the disk is full.
@@ -59,7 +65,8 @@ impl Served {
         if let Err(error) = reserve.fill() {
             problems.note(error.to_string());
         }
-        Ok(Self { share, tree, nodes, open, problems, handover, reserve, may_give })
+        let (pages, settled) = (Arc::default(), Settled::default());
+        Ok(Self { share, tree, nodes, open, problems, pages, settled, handover, reserve, may_give })
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.
@@ -88,7 +95,9 @@ impl Served {
     /// An item by its number; what is open is found however it was named.
     pub(super) fn item(&self, number: u64) -> Answer<OwnedFd> {
         match self.open.inode(number) {
-            Some(open) => open.file().as_fd().try_clone_to_owned().map_err(Errno::from),
+            Some(open) => {
+                open.with_file(|file| file.as_fd().try_clone_to_owned()).map_err(Errno::from)
+            }
             None => self.nodes.item(number),
         }
     }
@@ -100,7 +109,7 @@ impl Served {
 
     pub(super) fn attributes(&self, number: u64) -> Answer<FileAttr> {
         let item = self.item(number)?;
-        let mut told = self.told(number, &below::status_of(item.as_fd())?);
+        let mut told = self.told(number, &self.timed_item(number, item.as_fd())?);
         if self.open.inode(number).is_some_and(|open| open.is_unnamed.load(Ordering::Relaxed)) {
             // It has a name below for as long as it is open.
             told.nlink = 0;

@@ -33,7 +33,7 @@ fn snapshot(id: u8, started_ns: i64, paths: &[&str]) -> Snapshot {
         share: None,
         original: None,
     };
-    Snapshot { id: SessionId([id; 16]), record, hidden: false }
+    Snapshot { id: SessionId([id; 16]), record, hidden: false, sequence: 0 }
 }
 
 /// What a path in the catalogue is: a target, or names.

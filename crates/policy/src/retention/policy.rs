@@ -269,6 +269,12 @@ impl KeepPolicy {
             && self.ids.is_empty()
     }
 
+    /// Whether a rule that goes by dates keeps the newest snapshot.
+    pub(super) fn keeps_newest(&self) -> bool {
+        let by_dates = Self { tags: Vec::new(), ids: Vec::new(), ..self.clone() };
+        !by_dates.is_empty()
+    }
+
     pub(super) fn count_of(&self, period: Period) -> Option<Count> {
         match period {
             Period::Hour => self.hourly,

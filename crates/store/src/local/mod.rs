@@ -74,6 +74,7 @@ use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use system_disk::SystemDisk;
 
 /// Where files are written before they are named.
@@ -190,6 +191,11 @@ impl LocalStore {
     /// Those of the device.
     pub fn shrink_reserve(&self, size_bytes: u64) -> Result<()> {
         self.0.shrink_reserve(size_bytes)
+    }
+
+    /// Has everything refused from now on that would leave less of the device than so many bytes.
+    pub fn leave_free(&self, bytes: u64) {
+        self.0.left_free.store(bytes, Ordering::Relaxed);
     }
 
     /// Files that can still be made, room apart; `u64::MAX` where the device does not tell.

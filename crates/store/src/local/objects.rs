@@ -47,6 +47,8 @@ pub(super) struct Objects<D: Disk> {
     links_only: AtomicBool,
     /// Set once a directory could not be synced.
     sync_failed: AtomicBool,
+    /// So many bytes of the device are left free.
+    pub(super) left_free: AtomicU64,
 }
 
 /// A poisoned lock is taken all the same: the maps it guards are whole between any two calls.
@@ -85,6 +87,7 @@ impl<D: Disk> Objects<D> {
             siblings_max: SIBLINGS_MAX,
             links_only: AtomicBool::new(false),
             sync_failed: AtomicBool::new(false),
+            left_free: AtomicU64::new(0),
         }
     }
 
@@ -125,6 +128,7 @@ impl<D: Disk> Objects<D> {
         loop {
             piece.clear();
             let more = next(&mut piece)?;
+            self.refuse_what_is_left(piece.len() as u64).map_err(failed)?;
             self.write_all(&temporary.file, &piece, offset).map_err(failed)?;
             offset += piece.len() as u64;
             if !more {
@@ -247,11 +251,21 @@ impl<D: Disk> Objects<D> {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+            self.refuse_what_is_left(bytes.len() as u64)?;
             let mut temporary = self.write_temporary(bytes)?;
             let directory = self.name_exclusively(&mut temporary, directory, name)?;
             self.sync_directory(&directory)
         };
         store().map_err(|error| self.error("storing", key.as_str(), error))
+    }
+
+    /// Fails as a full device does if so many more bytes would take what is to be left free.
+    fn refuse_what_is_left(&self, more_bytes: u64) -> io::Result<()> {
+        let left = self.left_free.load(Ordering::Relaxed);
+        match left > 0 && self.disk.room()?.0 < left.saturating_add(more_bytes) {
+            true => Err(io::Error::from(rustix::io::Errno::NOSPC)),
+            false => Ok(()),
+        }
     }
 
     fn open_temporary(&self) -> io::Result<Temporary<'_, D>> {

@@ -87,7 +87,7 @@ const ENGINE: [&[&str]; 17] = [
     &["index"],
     &["chunks"],
     &["tree"],
-    &["stub"],
+    &["stub", "user_file"],
     &["placement"],
     &["device"],
     &["look_up"],

@@ -77,7 +77,11 @@ pub fn selection(
             given => given.to_vec(),
         }
     }
-    let mut exact = either(&given.exclude, &profile.exclude);
+    let patterns = |given: &[OsString], profile: &[String]| match given {
+        [] => profile.iter().map(|pattern| pattern.clone().into_bytes()).collect(),
+        given => store_path::as_given(given),
+    };
+    let mut exact = patterns(&given.exclude, &profile.exclude);
     for file in either(&given.exclude_file, &profile.exclude_file) {
         exact.extend(files::read_lines(&file).context(|| "exclude file")?);
     }
@@ -90,7 +94,7 @@ pub fn selection(
             store.display()
         ));
     }
-    let any_case = store_path::with_home(either(&given.iexclude, &profile.iexclude))?;
+    let any_case = store_path::with_home(patterns(&given.iexclude, &profile.iexclude))?;
     let exclude_if_present = either(&given.exclude_if_present, &profile.exclude_if_present);
     let is_name = |name: &String| !name.contains('/') && !matches!(name.as_str(), "" | "." | "..");
     if let Some(wrong) = exclude_if_present.iter().find(|name| !is_name(name)) {

@@ -16,6 +16,7 @@ use onefold_format::codec::Compression;
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, Result};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -78,16 +79,16 @@ struct PolicyArguments {
     min_size: Option<ByteSize>,
     /// Take only what matches (may be repeated)
     #[arg(long, value_name = "PATTERN")]
-    include: Vec<String>,
+    include: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iinclude: Vec<String>,
+    iinclude: Vec<OsString>,
     /// Leave alone what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
-    exclude: Vec<String>,
+    exclude: Vec<OsString>,
     /// The same, whatever the case
     #[arg(long, value_name = "PATTERN")]
-    iexclude: Vec<String>,
+    iexclude: Vec<OsString>,
     /// Leave alone what matches a pattern in this file (may be repeated)
     #[arg(long, value_name = "FILE")]
     exclude_file: Vec<PathBuf>,
@@ -98,16 +99,16 @@ struct PolicyArguments {
 
 impl PolicyArguments {
     fn selection(&self) -> Result<Selection> {
-        let mut exclude = self.exclude.clone();
+        let mut exclude = store_path::as_given(&self.exclude);
         for file in &self.exclude_file {
             exclude.extend(files::read_lines(file).context(|| "exclude file")?);
         }
-        let set = |exact: Vec<String>, any_case: &[String]| {
-            let any_case = store_path::with_home(any_case.to_vec())?;
+        let set = |exact: Vec<Vec<u8>>, any_case: &[OsString]| {
+            let any_case = store_path::with_home(store_path::as_given(any_case))?;
             Patterns::build(&store_path::with_home(exact)?, &any_case)
         };
         let has_includes = !self.include.is_empty() || !self.iinclude.is_empty();
-        let includes = set(self.include.clone(), &self.iinclude)?;
+        let includes = set(store_path::as_given(&self.include), &self.iinclude)?;
         Ok(Selection {
             excludes: set(exclude, &self.iexclude)?,
             includes: has_includes.then_some(includes),

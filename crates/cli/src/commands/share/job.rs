@@ -39,6 +39,9 @@ pub struct OptimizeArguments {
     /// Leave files alone that were changed within this span, whatever the share says
     #[arg(long, value_name = "SPAN")]
     min_age: Option<Period>,
+    /// Also of a share that was mounted before and is not now
+    #[arg(long)]
+    unmounted: bool,
     #[command(flatten)]
     partitions: PartitionArguments,
     #[command(flatten)]
@@ -87,6 +90,9 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
     let partitions = arguments.partitions.partitions()?;
     let share = Share::open(&arguments.directory)?;
     refuse_store_in(&arguments.directory, context.store_directory()?.as_deref())?;
+    if !arguments.unmounted && !arguments.dry_run {
+        share.refuse_unmounted()?;
+    }
     let access = if arguments.dry_run { Access::Read } else { Access::Write };
     let repository = context.open(access)?;
     let mut options = options(context, &repository, arguments.dry_run, &arguments.look_up);

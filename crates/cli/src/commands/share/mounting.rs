@@ -7,7 +7,7 @@ use onefold_engine::Repository;
 use onefold_engine::primary::Share;
 use onefold_engine::tree::TreeReader;
 use onefold_mount::mounting::{clear_leftover, is_share, refuse_without_device, unmount_ours};
-use onefold_mount::{End, Leftover, MountOptions, Problems, ShareFilesystem};
+use onefold_mount::{End, FREE_THREADS, Leftover, MountOptions, Problems, ShareFilesystem};
 use onefold_store::LET_GO_PERIOD;
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -67,18 +67,20 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     running.finish();
 
     let point = share.shown.clone();
-    let filesystem = ShareFilesystem::new(share, tree, problems)?;
-    let reserve = filesystem.reserve();
+    let threads = context.threads.max(THREADS_MIN);
+    let filesystem = ShareFilesystem::new(share, tree, problems, threads)?;
+    let (reserve, pages) = (filesystem.reserve(), filesystem.pages());
     let options = MountOptions {
         name: Some(filesystem.name()),
         allow_other: rustix::process::geteuid().is_root() && !arguments.only_me,
-        threads: context.threads.max(THREADS_MIN),
+        threads: threads + FREE_THREADS,
         is_writable: true,
     };
     let mounted = match leftover {
         Some(leftover) => onefold_mount::mount_instead(filesystem, leftover, &options)?,
         None => onefold_mount::mount(filesystem, &point, &options)?,
     };
+    pages.tell(mounted.notifier());
     context.output.note(&format!(
         "'{shown}' is mounted; Ctrl-C or 'onefold share unmount {shown}' ends it"
     ))?;

@@ -75,6 +75,9 @@ pub struct RunArguments {
     /// How much of what is stored of each share to read back
     #[arg(long, value_name = "PERCENT%", default_value = "5%")]
     scrub_share: TimeShare,
+    /// Also for shares that were mounted before and are not now
+    #[arg(long)]
+    unmounted: bool,
     #[command(flatten)]
     partitions: PartitionArguments,
 }
@@ -164,6 +167,9 @@ fn open_shares(context: &Context, arguments: &RunArguments) -> Result<Vec<Share>
     for directory in &arguments.directories {
         let share = Share::open(directory)?;
         refuse_store_in(directory, context.store_directory()?.as_deref())?;
+        if !arguments.unmounted {
+            share.refuse_unmounted()?;
+        }
         if shares.iter().all(|other| other.id != share.id) {
             shares.push(share);
         }

@@ -18,10 +18,8 @@
 
 use super::{Collector, Marked, stored_bytes};
 use crate::collection::LeftForLackOfRoom;
-use crate::collection::inventory::Inventory;
-use crate::index::FingerprintIndex;
 use onefold_policy::collection::select::ContainerLiveness;
-use onefold_types::{ContainerId, ErrorKind, Result};
+use onefold_types::{ContainerId, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -94,21 +92,6 @@ impl Rounds {
 }
 
 impl Collector<'_> {
-    /// An inventory for marking. If there is no room for indexing, what is not indexed is left
-    /// alone, and what is dead can go first.
-    pub(super) fn inventory_in_room(
-        &self,
-        rounds: &mut Rounds,
-    ) -> Result<(FingerprintIndex, Inventory)> {
-        match self.inventory(!self.options.mark_only) {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                rounds.set_short();
-                self.inventory(false)
-            }
-            listed => listed,
-        }
-    }
-
     /// Takes the containers of the next round. None if the rest does not fit on the device; that is
     /// reported then.
     pub(super) fn take(&mut self, marked: &mut Marked) -> Result<Taken> {

@@ -11,6 +11,7 @@ use crate::collection::bases;
 use crate::collection::copy::CopyForward;
 use crate::collection::enumeration;
 use crate::collection::live_set::Marks;
+use crate::collection::losses::Losses;
 use crate::session::epoch::{self, DecidedEpoch};
 use crate::session::evidence::Evidence;
 use crate::tree::TreeReader;
@@ -51,8 +52,11 @@ impl Collector<'_> {
         self.repository.store().settle(layout::CONTAINERS)?;
         self.repository.store().settle(layout::INDEX)?;
         let sweep = condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect();
-        self.report.kept.extend(kept);
-        epoch::decide_sweep(self.repository, number, sweep)
+        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        // Another collector's sweep may have won: what that deletes was not kept.
+        let stays = |(id, _): &(ContainerId, String)| !deleted.contains(id);
+        self.report.kept.extend(kept.into_iter().filter(stays));
+        Ok(deleted)
     }
 
     /// G5: marks what was committed since, and rescues what it needs. Returns the containers that
@@ -63,11 +67,15 @@ impl Collector<'_> {
         let (new, _) = self.committed_but(&marked.tombstones, Evidence::default(), &mut known)?;
         let mut kept = Kept::new();
         if !new.is_empty() {
+            // What was lost may have been stored again by those who refer to it.
+            let (index, inventory) = self.inventory(false)?;
+            let losses = Losses::find(self.repository, &index, &inventory, self.job)?;
+            drop(index);
             let reader = TreeReader::open(self.repository)?;
             let marks = &mut marked.marks;
+            marks.set_losses(losses);
             let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
             enumeration::logical(&reader, &roots_of(new.values()), self.job, each)?;
-            let (_, inventory) = self.inventory(false)?;
             bases::mark(self.repository, &inventory, None, marks, self.job)?;
             let mut snapshots = marked.snapshots.clone();
             snapshots.extend(new);
@@ -88,10 +96,12 @@ impl Collector<'_> {
         marks: &mut Marks,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<Kept> {
-        let mut kept = Kept::new();
-        let (mut prepared, mut left) = (0, condemned);
+        let mut kept: Kept = self.kept_unread(condemned)?.into_iter().collect();
+        let mut readable = condemned.to_vec();
+        readable.retain(|id| !kept.contains_key(id));
+        let (mut prepared, mut left) = (0, &readable[..]);
         // So many containers that what is live in them is sure to fit.
-        for batch in condemned.chunks(CONTAINERS_PER_RESCUE) {
+        for batch in readable.chunks(CONTAINERS_PER_RESCUE) {
             self.job.interrupt.check()?;
             let (_, inventory) = self.inventory(false)?;
             if prepared == 0 {
@@ -120,9 +130,9 @@ impl Collector<'_> {
             let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
             self.report.nodes_for_order += nodes_for_order;
             match copier.run(gathered, 0, &mut Vec::new()) {
-                Ok(rescued) => {
-                    self.count_copied(&rescued);
-                    kept.extend(rescued.kept);
+                Ok(mut rescued) => {
+                    kept.extend(std::mem::take(&mut rescued.kept));
+                    self.count_copied(rescued);
                 }
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     kept.extend(live_in.into_iter().map(|id| (id, error.to_string())));

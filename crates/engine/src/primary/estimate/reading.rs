@@ -10,10 +10,11 @@
 use super::kind::{self, NO_ENDING};
 use super::lane::Feed;
 use super::state::{FileRecord, Lists, READ_AGAIN_NS, State};
-use super::walk::{Found, Met, Walk, changed_ns, modified_ns, open};
+use super::walk::{Found, Met, Walk, changed_ns, modified_ns};
 use super::{Count, Estimate, EstimateOptions};
 use crate::job::Job;
 use crate::tree::path;
+use crate::user_file;
 use crossbeam_channel::{Sender, bounded};
 use onefold_chunking::HOLE_BLOCK_BYTES;
 use onefold_store::layers::Pace;
@@ -160,11 +161,11 @@ impl<'a> Reading<'a> {
             self.job.observer.item(&path::display(found.path), "unchanged");
             return self.count(&record, 0);
         }
-        let opened = match open(found.directory, found.name, OFlags::NOFOLLOW) {
-            Ok(handle) => File::from(handle),
+        let opened = match self.opened(found) {
+            Ok(file) => file,
             // It was removed since its directory was listed.
             Err(Errno::NOENT) => return Ok(()),
-            Err(errno) => return self.problem(found.path, "opening it", errno),
+            Err(errno) => return self.problem(found.path, "it could not be read", errno),
         };
         let before = match rustix::fs::fstat(&opened) {
             Ok(stat) => stat,
@@ -204,6 +205,15 @@ impl<'a> Reading<'a> {
             record.changed_ns = READ_AGAIN_NS;
         }
         self.count(&record, record.size_bytes)
+    }
+
+    /// Opens a file, without a trace where the system permits that.
+    fn opened(&self, found: &Found<'_>) -> rustix::io::Result<File> {
+        let open = |more| user_file::open(found.directory, found.name, more, &self.job.interrupt);
+        match open(OFlags::NOATIME) {
+            Err(Errno::PERM) => open(OFlags::empty()),
+            opened => opened,
+        }
     }
 
     fn count(&mut self, record: &FileRecord, read_bytes: u64) -> Result<()> {

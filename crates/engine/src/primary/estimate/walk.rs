@@ -2,13 +2,17 @@
 //!
 //! Directories are opened relative to the one above, links are never followed, and access times
 //! stay as they are where the system lets us ask for that. Of the names of one file (hard links)
-//! the first is met. What a policy would leave alone is counted and not met.
+//! the first is met. What a policy would leave alone is counted and not met; excluded directories
+//! and mounts are not looked at, and of a deep tree few directories are open.
 //!
 //! Memory: the names of a directory are read in rounds if they are too many to be held, each round
 //! taking those that come next; a directory inside another has half of what is left for names.
 //!
 //! Concurrency: one thread.
 
+use crate::environment::open_files_max;
+use crate::ingest::levels::{Aside, open_levels};
+use crate::ingest::mount_points::{Mount, MountPoints};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::primary::share::CONTROL;
@@ -16,11 +20,13 @@ use crate::tree::path;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a name takes beside its bytes.
 const NAME_OVERHEAD_BYTES: usize = 48;
@@ -80,6 +86,16 @@ pub struct LeftAlone {
     pub others: u64,
 }
 
+impl LeftAlone {
+    fn add_excluded(&mut self, kind: FileType, size_bytes: u64) {
+        match kind {
+            FileType::Directory => self.excluded_directories += 1,
+            FileType::RegularFile => self.excluded.add(size_bytes),
+            _ => self.others += 1,
+        }
+    }
+}
+
 /// What was met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Met {
@@ -112,7 +128,14 @@ pub struct Walk<'a> {
     each: &'a mut dyn FnMut(&Found<'_>) -> Result<()>,
     /// The root as an absolute path, for patterns.
     root: Vec<u8>,
+    /// The same without links on the way, for mounts.
+    real_root: Vec<u8>,
     device: u64,
+    /// What is mounted where, if directories of other file systems are left alone.
+    mounts: Option<MountPoints>,
+    levels_open: usize,
+    /// Whether a directory was moved while what is below it was walked.
+    is_lost: bool,
     /// For files of which some names are to come: how many.
     linked: HashMap<(u64, u64), u64>,
     linked_max: usize,
@@ -134,7 +157,11 @@ impl<'a> Walk<'a> {
             job,
             each,
             root: Vec::new(),
+            real_root: Vec::new(),
             device: 0,
+            mounts: selection.one_file_system.then(MountPoints::load),
+            levels_open: open_levels(open_files_max(), 1),
+            is_lost: false,
             linked: HashMap::new(),
             linked_max: budget_bytes / 2 / LINK_BYTES,
             names_budget_bytes: budget_bytes / 2,
@@ -148,16 +175,17 @@ impl<'a> Walk<'a> {
         let what = |errno: Errno| Error::io(root.display().to_string(), errno.into());
         // The root itself may be named by a link.
         let handle = open(rustix::fs::CWD, root.as_os_str(), OFlags::DIRECTORY).map_err(what)?;
+        self.real_root = root.canonicalize().unwrap_or_default().into_os_string().into_vec();
         self.device = rustix::fs::fstat(&handle).map_err(what)?.st_dev;
         self.root = root.as_os_str().as_bytes().to_vec();
         let budget = self.names_budget_bytes;
-        self.directory(&handle, b"", false, budget, 0)?;
+        self.directory(&mut Arc::new(handle), b"", false, budget, 0)?;
         Ok((self.met, self.problems))
     }
 
     fn directory(
         &mut self,
-        handle: &OwnedFd,
+        handle: &mut Arc<OwnedFd>,
         path: &[u8],
         is_included: bool,
         budget_bytes: usize,
@@ -173,14 +201,14 @@ impl<'a> Walk<'a> {
         let mut last: Option<Vec<u8>> = None;
         loop {
             let here_bytes = (budget_bytes / 2).max(NAMES_MIN_BYTES);
-            let (names, more) = match names_after(handle, last.as_deref(), here_bytes) {
+            let (mut names, more) = match names_after(handle, last.as_deref(), here_bytes) {
                 Ok(read) => read,
                 Err(errno) => {
                     self.problem(path, &Error::io("listing it", errno.into()));
                     return Ok(());
                 }
             };
-            for name in &names {
+            for (name, kind) in &names {
                 self.job.interrupt.check()?;
                 // What is Onefold's in a share is no data of anybody.
                 if path.is_empty() && name == CONTROL.as_bytes() {
@@ -191,56 +219,78 @@ impl<'a> Walk<'a> {
                     _ => [path, b"/", name].concat(),
                 };
                 let rest_bytes = budget_bytes - budget_bytes / 2;
-                self.child(handle, name, &child, is_included, (rest_bytes, depth))?;
+                self.child(handle, (name, *kind), &child, is_included, (rest_bytes, depth))?;
+                if std::mem::take(&mut self.is_lost) {
+                    return Ok(());
+                }
             }
             if !more {
                 return Ok(());
             }
-            last = names.into_iter().next_back();
+            last = names.pop().map(|(name, _)| name);
         }
     }
 
     fn child(
         &mut self,
-        directory: &OwnedFd,
-        name: &[u8],
+        directory: &mut Arc<OwnedFd>,
+        (name, kind): (&[u8], FileType),
         path: &[u8],
         is_included: bool,
         (budget_bytes, depth): (usize, usize),
     ) -> Result<()> {
         let name = OsStr::from_bytes(name);
-        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        if self.is_left_unseen(path, kind) {
+            return Ok(());
+        }
+        let stat = match rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             // It was removed since its directory was listed.
             Err(Errno::NOENT) => return Ok(()),
+            Err(_) if self.mount_at(path).is_some() => {
+                self.met.left_alone.other_file_systems += 1;
+                return Ok(());
+            }
+            Err(_) if kind != FileType::Unknown && self.is_excluded(path, false) => {
+                self.met.left_alone.add_excluded(kind, 0);
+                return Ok(());
+            }
             Err(errno) => {
                 self.problem(path, &Error::io("its state", errno.into()));
                 return Ok(());
             }
         };
+        self.looked_at((directory, name), path, stat, is_included, (budget_bytes, depth))
+    }
+
+    fn looked_at(
+        &mut self,
+        (directory, name): (&mut Arc<OwnedFd>, &OsStr),
+        path: &[u8],
+        stat: Stat,
+        is_included: bool,
+        (budget_bytes, depth): (usize, usize),
+    ) -> Result<()> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_directory = kind == FileType::Directory;
-        let (below, absolute) = ([b"/", path].concat(), [&self.root, &b"/"[..], path].concat());
-        let matches =
-            |set: &Patterns| set.matches_either(&below, Some(absolute.as_slice()), is_directory);
-        let left = &mut self.met.left_alone;
         let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
-        if matches(&self.selection.excludes) {
-            match kind {
-                FileType::Directory => left.excluded_directories += 1,
-                FileType::RegularFile => left.excluded.add(size_bytes),
-                _ => left.others += 1,
-            }
+        if self.is_excluded(path, is_directory) {
+            self.met.left_alone.add_excluded(kind, size_bytes);
             return Ok(());
         }
-        let is_included = is_included || self.selection.includes.as_ref().is_none_or(&matches);
+        let includes = self.selection.includes.as_ref();
+        let is_included =
+            is_included || includes.is_none_or(|set| self.matches(set, path, is_directory));
+        let left = &mut self.met.left_alone;
         if is_directory {
             if self.selection.one_file_system && stat.st_dev != self.device {
                 left.other_file_systems += 1;
                 return Ok(());
             }
-            return match open(directory, name, OFlags::DIRECTORY | OFlags::NOFOLLOW) {
-                Ok(handle) => self.directory(&handle, path, is_included, budget_bytes, depth + 1),
+            return match open(&**directory, name, OFlags::DIRECTORY | OFlags::NOFOLLOW) {
+                Ok(handle) => {
+                    self.below(directory, handle, path, is_included, (budget_bytes, depth))
+                }
                 Err(errno) => {
                     self.problem(path, &Error::io("opening it", errno.into()));
                     Ok(())
@@ -267,6 +317,63 @@ impl<'a> Walk<'a> {
             return (self.each)(&Found { directory, name, path, stat });
         }
         Ok(())
+    }
+
+    /// Walks a directory inside another one, which is not held open meanwhile if it lies deep.
+    fn below(
+        &mut self,
+        directory: &mut Arc<OwnedFd>,
+        handle: OwnedFd,
+        path: &[u8],
+        is_included: bool,
+        (budget_bytes, depth): (usize, usize),
+    ) -> Result<()> {
+        let mut handle = Arc::new(handle);
+        if depth < self.levels_open {
+            return self.directory(&mut handle, path, is_included, budget_bytes, depth + 1);
+        }
+        let aside = Aside::put(directory, &handle)?;
+        self.directory(&mut handle, path, is_included, budget_bytes, depth + 1)?;
+        // What is below may have left its own directory behind.
+        *directory = handle;
+        if let Err(error) = aside.take_back(directory) {
+            self.is_lost = true;
+            self.problem(path, &error);
+        }
+        Ok(())
+    }
+
+    /// Whether an item is left alone by its name and kind, without a look at it: it may lie behind
+    /// a server that is gone.
+    fn is_left_unseen(&mut self, path: &[u8], kind: FileType) -> bool {
+        if self.mount_at(path).is_some_and(|mount| !mount.is_local) {
+            self.met.left_alone.other_file_systems += 1;
+            return true;
+        }
+        // Of files the size counts, and an unknown kind is looked at.
+        if kind != FileType::Directory {
+            return false;
+        }
+        let is_excluded = self.is_excluded(path, true);
+        if is_excluded {
+            self.met.left_alone.add_excluded(kind, 0);
+        }
+        is_excluded
+    }
+
+    fn is_excluded(&self, path: &[u8], is_directory: bool) -> bool {
+        self.matches(&self.selection.excludes, path, is_directory)
+    }
+
+    fn matches(&self, patterns: &Patterns, path: &[u8], is_directory: bool) -> bool {
+        let (below, absolute) = ([b"/", path].concat(), [&self.root, &b"/"[..], path].concat());
+        patterns.matches_either(&below, Some(absolute.as_slice()), is_directory)
+    }
+
+    /// What another file system is mounted on, if such are left alone.
+    fn mount_at(&self, path: &[u8]) -> Option<Mount> {
+        let mount = self.mounts.as_ref()?.at(&[&self.real_root, &b"/"[..], path].concat())?;
+        (mount.device != self.device).then_some(mount)
     }
 
     /// Whether another name of the file was met before. Remembers it until all were.
@@ -323,14 +430,40 @@ pub fn open(directory: impl AsFd, name: &OsStr, more: OFlags) -> rustix::io::Res
     }
 }
 
+/// A name, and what it is a name of if the file system says so.
+type Name = (Vec<u8>, FileType);
+
+/// A name that is compared with others by its bytes.
+struct Ordered(Name);
+
+impl PartialEq for Ordered {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.0 == other.0.0
+    }
+}
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.0.cmp(&other.0.0)
+    }
+}
+
 /// The names of a directory that come after one, in order, as many as this much memory holds; and
 /// whether there are more.
 fn names_after(
     handle: &OwnedFd,
     last: Option<&[u8]>,
     budget_bytes: usize,
-) -> rustix::io::Result<(Vec<Vec<u8>>, bool)> {
-    let mut names: BinaryHeap<Vec<u8>> = BinaryHeap::new();
+) -> rustix::io::Result<(Vec<Name>, bool)> {
+    let mut names: BinaryHeap<Ordered> = BinaryHeap::new();
     let mut held_bytes = 0;
     // The first name that is left to the next round: what comes behind it is left to it as well,
     // even if there should be room.
@@ -344,17 +477,18 @@ fn names_after(
             continue;
         }
         held_bytes += name.len() + NAME_OVERHEAD_BYTES;
-        names.push(name.to_vec());
+        names.push(Ordered((name.to_vec(), entry.file_type())));
         // One stays in any case, or there would be no end.
         while held_bytes > budget_bytes && names.len() > 1 {
-            let Some(largest) = names.pop() else { break };
+            let Some(Ordered((largest, _))) = names.pop() else { break };
             held_bytes -= largest.len() + NAME_OVERHEAD_BYTES;
             left = Some(largest);
         }
     }
-    let mut names = names.into_sorted_vec();
+    let names = names.into_sorted_vec().into_iter();
+    let mut names: Vec<Name> = names.map(|Ordered(name)| name).collect();
     // A directory that is changed while it is read may give a name twice.
-    names.dedup();
+    names.dedup_by(|a, b| a.0 == b.0);
     Ok((names, left.is_some()))
 }
 
@@ -379,8 +513,8 @@ mod tests {
                 let last = all.last().map(Vec::as_slice);
                 let (names, more) = names_after(&handle, last, budget_bytes).unwrap();
                 assert!(names.len() * 51 <= budget_bytes.max(51));
-                assert!(names.is_sorted());
-                all.extend(names);
+                assert!(names.is_sorted_by_key(|(name, _)| name));
+                all.extend(names.into_iter().map(|(name, _)| name));
                 rounds += 1;
                 if !more {
                     break;

@@ -265,7 +265,7 @@ impl Filling<'_> {
         let vault = self.repository.vault();
         let sealed = vault.seal_record(Purpose::Checkpoint, &id.0, &bytes, randomness)?;
         let name = layout::checkpoint(id);
-        self.repository.store().put(&Key::new(name.as_str())?, &sealed)?;
+        self.repository.store().put_fresh(&Key::new(name.as_str())?, &sealed)?;
         if read(self.repository, id, sealed.len() as u64)?.record != record {
             return Err(Error::damaged(format!(
                 "the store acknowledged '{name}' but holds something else; do not trust this device"

@@ -197,6 +197,38 @@ fn hard_links_become_one_inode() {
 }
 
 #[test]
+fn r126_links_are_made_again_whichever_of_them_are_right() {
+    let (_, repository) = in_memory();
+    let bytes = random_bytes(1, 30_000);
+    let link = |name: &str| {
+        Item::file(name, bytes.clone())
+            .edit(|entry| (entry.links, entry.inode, entry.device) = (3, 99, 1))
+    };
+    let root = store_tree(&repository, vec![link("a"), link("b"), link("c")]);
+    // What becomes of each name: it stays, goes, is a copy, or another file of the same size.
+    for state in 0..64 {
+        let target = tempfile::tempdir().unwrap();
+        let at = |name: &str| target.path().join(name);
+        restore_cleanly(&repository, &root, &options(target.path()));
+        for (position, name) in ["a", "b", "c"].into_iter().enumerate() {
+            let found = state >> (2 * position) & 3;
+            if found > 0 {
+                fs::remove_file(at(name)).unwrap();
+            }
+            match found {
+                2 => fs::write(at(name), &bytes).unwrap(),
+                3 => fs::write(at(name), random_bytes(2, 30_000)).unwrap(),
+                _ => {}
+            }
+        }
+        restore_cleanly(&repository, &root, &options(target.path()));
+        let inode = |name: &str| fs::metadata(at(name)).unwrap().ino();
+        assert_eq!((inode("a"), inode("a")), (inode("b"), inode("c")), "{state}");
+        assert_eq!(fs::read(at("c")).unwrap(), bytes, "{state}");
+    }
+}
+
+#[test]
 fn r23_sparse_files_stay_sparse_and_others_do_not_become_so() {
     let (_, repository) = in_memory();
     let mib = limits::MIB as u64;

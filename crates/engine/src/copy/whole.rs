@@ -1,0 +1,81 @@
+//! Whether copies that the second store has already are whole.
+//!
+//! A container that was cut short after it was stored is known to nobody until it is read. Before
+//! snapshots are copied those that are shorter than a full one are looked at, by their ends; what is
+//! found goes into quarantine. While anything of the second store is in quarantine or missing, a
+//! copy counts as being there only if every chunk of it is in a container that may be relied upon.
+
+use super::CopyOptions;
+use crate::chunk_store::presence::tree_present;
+use crate::chunk_store::{ChunkStoreOptions, RewriteOptions};
+use crate::container::unreadable;
+use crate::ingest::storing::{Announced, StoringSession};
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::{Snapshot, SnapshotList, quarantine};
+use crate::tree::TreeReader;
+use onefold_format::layout;
+use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_types::{Result, SessionId};
+use std::sync::Arc;
+
+/// Puts the containers of the second store in quarantine that were cut short.
+pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
+    let known = quarantine::load_ids(target)?;
+    let whole_bytes = target.container_target_bytes() as u64;
+    let mut short = Vec::new();
+    target.store().list(layout::CONTAINERS, &mut |listed| {
+        let id = layout::container_of(listed.key.as_str()).filter(|id| !known.contains(id));
+        short.extend(id.filter(|_| listed.size_bytes < whole_bytes));
+        Ok(())
+    })?;
+    for (id, error) in unreadable::find(target, short, job)? {
+        quarantine::record(target, id, &error.to_string(), &mut Vec::new())?;
+    }
+    Ok(())
+}
+
+/// Looks at copies of a store of which something is lost.
+pub(super) struct Whole {
+    storing: StoringSession,
+    reader: TreeReader,
+}
+
+impl Whole {
+    /// As the store is now; `None` where nothing of it is known to be lost.
+    pub(super) fn of(
+        target: &Arc<Repository>,
+        options: &CopyOptions,
+        job: &Job,
+    ) -> Result<Option<Self>> {
+        let announced = Announced::begin(target, true)?;
+        let ready = announced.ready(options.lookup.index_mode(), None, job)?;
+        if !ready.has_losses {
+            return Ok(None);
+        }
+        let chosen = options.lookup.strategy(target, &ready.present, None)?;
+        let looking = ChunkStoreOptions {
+            compression: target.compression()?,
+            threads: options.threads,
+            filter: FilterConfiguration::default(),
+            lookup: chosen.strategy,
+            index_kind: None,
+            rewrite: RewriteOptions::none(),
+            delta: target.delta()?,
+            dry_run: true,
+            session: None,
+        };
+        let storing = ready.store(None, looking)?;
+        Ok(Some(Self { storing, reader: TreeReader::open(target)? }))
+    }
+
+    /// Whether a snapshot of the store is whole.
+    pub(super) fn holds(&self, target: &Repository, id: SessionId) -> Result<bool> {
+        let list = SnapshotList::load(target)?;
+        let Some(Snapshot { record, .. }) = list.get(id) else { return Ok(false) };
+        match tree_present(&self.storing.store, &self.reader, record.root) {
+            Err(error) if error.is_lost() => Ok(false),
+            other => other,
+        }
+    }
+}

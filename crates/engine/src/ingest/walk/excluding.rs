@@ -1,0 +1,132 @@
+//! What the walk leaves out without a look at it: what patterns match, and mounts that may hang.
+//!
+//! A directory's list says what kind of item a name is. Where it does not, and a pattern depends on
+//! that, the item is looked at first; so it is in shares, where what is left out is looked through
+//! for stubs.
+
+use super::{Item, Walk};
+use crate::ingest::mount_points::{Mount, MountPoints};
+use crate::ingest::source_tree::ArrangedSource;
+use crate::tree::path;
+use onefold_format::node::{Entry, EntryKind, Totals};
+use onefold_types::Result;
+use rustix::fs::{AtFlags, FileType};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use super::parent::ParentDirectory;
+
+/// A name as its directory's list has it.
+pub(super) struct Name {
+    pub(super) bytes: Vec<u8>,
+    /// What it is a name of, if the file system says so.
+    pub(super) kind: FileType,
+}
+
+/// The mounts around a source.
+pub(super) struct Mounts {
+    points: MountPoints,
+    /// How long the source's path in the tree is.
+    tree_path_bytes: usize,
+    /// Where the source is, without links on the way.
+    real_path: Vec<u8>,
+}
+
+impl Mounts {
+    /// Those that may be met below a source, if it is known where that is.
+    pub(super) fn below(source: &ArrangedSource) -> Option<Self> {
+        let real_path = source.path.canonicalize().ok()?.into_os_string().into_encoded_bytes();
+        let tree_path_bytes = source.tree_path.len();
+        Some(Self { points: MountPoints::load(), tree_path_bytes, real_path })
+    }
+
+    fn at(&self, tree_path: &[u8]) -> Option<Mount> {
+        let below = tree_path.get(self.tree_path_bytes..).unwrap_or_default();
+        self.points.at(&path::join(&self.real_path, below.strip_prefix(b"/").unwrap_or(below)))
+    }
+}
+
+impl Walk<'_> {
+    /// Whether patterns match an item, as far as its kind is known; `None` if it must be looked at.
+    pub(super) fn matches_unseen(&self, tree_path: &[u8], kind: FileType) -> Option<bool> {
+        let selection = self.context.selection;
+        if selection.cold.is_some() || selection.part.is_some() {
+            return None;
+        }
+        let absolute = self.absolute_path(tree_path);
+        let is_unknown = kind == FileType::Unknown;
+        match is_unknown && selection.excludes.depend_on_kind(tree_path, absolute.as_deref()) {
+            true => None,
+            false => Some(self.matches(tree_path, kind == FileType::Directory)),
+        }
+    }
+
+    /// Whether patterns match an item.
+    pub(super) fn matches(&self, tree_path: &[u8], is_directory: bool) -> bool {
+        let absolute = self.absolute_path(tree_path);
+        let excludes = &self.context.selection.excludes;
+        excludes.matches_either(tree_path, absolute.as_deref(), is_directory)
+    }
+
+    fn absolute_path(&self, tree_path: &[u8]) -> Option<Vec<u8>> {
+        self.absolute.as_ref().map(|(length, above)| {
+            let below = tree_path.get(*length..).unwrap_or_default();
+            path::join(above, below.strip_prefix(b"/").unwrap_or(below))
+        })
+    }
+
+    /// Counts an item that patterns match.
+    pub(super) fn note_matched(&mut self, tree_path: &[u8], size_bytes: u64) {
+        self.left_out.matched_items += 1;
+        self.left_out.matched_bytes += size_bytes;
+        self.context.job.observer.item(&path::display(tree_path), "excluded");
+    }
+
+    /// What another file system is mounted on, of those that are left out.
+    fn left_out_mount(&self, tree_path: &[u8]) -> Option<Mount> {
+        let mount = self.mounts.as_ref()?.at(tree_path)?;
+        (mount.device != self.device).then_some(mount)
+    }
+
+    /// Whether a mount is left out that may hang whoever looks at it.
+    pub(super) fn is_mount_unseen(&self, tree_path: &[u8]) -> bool {
+        self.left_out_mount(tree_path).is_some_and(|mount| !mount.is_local)
+    }
+
+    /// Whether a mount is left out, whatever is behind it.
+    pub(super) fn is_left_out_mount(&self, tree_path: &[u8]) -> bool {
+        self.left_out_mount(tree_path).is_some()
+    }
+
+    /// Keeps a mount point, empty, with the attributes that the parent snapshot knows of it.
+    pub(super) fn keep_mount_point(
+        &mut self,
+        name: &OsStr,
+        parent: &mut ParentDirectory,
+    ) -> Result<()> {
+        self.left_out.mounts += 1;
+        let known = self.known(parent, name.as_bytes()).map(|(known, _)| known);
+        let known = known.filter(|known| known.kind == EntryKind::Directory);
+        let unknown = || Entry {
+            name: name.as_bytes().to_vec(),
+            kind: EntryKind::Directory,
+            mode: 0o755,
+            links: 1,
+            ..Entry::default()
+        };
+        let before = known.unwrap_or_else(unknown);
+        let (content, totals) = (None, Totals::default());
+        self.send(Item::Enter(Entry { content, totals, ..before }))?;
+        self.send(Item::Leave { listed: None })
+    }
+}
+
+/// The size of a file that is left out, for the count; nothing of what is no file.
+pub(super) fn size_of_matched(directory: &OwnedFd, name: &OsStr, kind: FileType) -> u64 {
+    if kind != FileType::RegularFile {
+        return 0;
+    }
+    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
+}
