@@ -160,7 +160,11 @@ impl Store {
                 let kept = in_place.is_some() && finished.code == Some(3);
                 let all_right = all_right || kept;
                 judgement.unless(all_right || !self.is_sure(&of.id, begin), || failed(finished));
-                restored(of, Path::new(target), finished, kept, judgement)?;
+                let mut found = truth::scan(Path::new(target))?;
+                if in_place.is_some() {
+                    leave_out_what_is_beside(of, &mut found);
+                }
+                restored(of, found, finished, kept, judgement);
                 match in_place {
                     Some(name) => drop(self.in_place.insert(name.clone(), false)),
                     None => remove(Path::new(target))?,
@@ -389,12 +393,11 @@ fn compared(one: &Seen, other: &Seen, finished: &Finished) -> Option<String> {
 /// Compares what was restored; with `kept`, other things may lie beside it.
 fn restored(
     of: &Seen,
-    target: &Path,
+    mut found: Tree,
     finished: &Finished,
     kept: bool,
     judgement: &mut Judgement,
-) -> io::Result<()> {
-    let mut found = truth::scan(target)?;
+) {
     if kept {
         let count = found.len();
         found.retain(|path, _| of.truth.contains_key(path));
@@ -409,7 +412,7 @@ fn restored(
             _ => 0,
         });
         judgement.counts.extend([("restores compared", 1), ("bytes compared", bytes.sum())]);
-        return Ok(());
+        return;
     }
     // Whatever stopped it: nothing may look complete that is not.
     for (path, entry) in &*of.truth {
@@ -420,7 +423,13 @@ fn restored(
         }
     }
     judgement.counts.push(("restores cut short", 1));
-    Ok(())
+}
+
+/// Nothing is deleted beside the sources, which lie side by side in the target.
+fn leave_out_what_is_beside(of: &Seen, found: &mut Tree) {
+    let top = |path: &str| path.split('/').next().unwrap_or_default().to_owned();
+    let sources: BTreeSet<String> = of.truth.keys().map(|path| top(path)).collect();
+    found.retain(|path, _| sources.contains(&top(path)));
 }
 
 /// Removes a directory, if it is there.

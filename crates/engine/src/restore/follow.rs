@@ -2,7 +2,7 @@
 //!
 //! A directory that only leads to sources was never saved, so what stands in its place in the
 //! target is the user's: `/home` may be a link to another disk. Such a link is followed, if it is
-//! the superuser's or the effective user's own, and never replaced. Out of the target it is followed
+//! root's or the effective user's own, and never replaced. Out of the target it is followed
 //! only where a restore is in place; anywhere else an earlier restore of what somebody chose may
 //! have made it.
 //!
