@@ -310,8 +310,8 @@ impl OutputFile {
     /// Ends the job with an error that ends all, and else the file. Want of room ends all only once
     /// no temporary file takes any.
     fn stopped_by(&self, shared: &Shared, error: Error) -> Result<()> {
-        let may_have_room = error.kind() == ErrorKind::NoSpace
-            && shared.has_temporaries.load(Ordering::Relaxed);
+        let may_have_room =
+            error.kind() == ErrorKind::NoSpace && shared.has_temporaries.load(Ordering::Relaxed);
         if self.waits_for_another_try() || (may_have_room && self.wait_for_room()) {
             self.fail(error);
             return Ok(());
