@@ -199,7 +199,14 @@ impl Repository {
         let password = password()?;
         // Whoever was asked for it may have let time pass.
         let keys = Some(keys).filter(|_| asked.elapsed() < ASKING_MAX);
-        let (ring, id) = slots::unlock(&*store, &password, store_id, limit_bytes, &environment)?;
+        let unlock = |id| slots::unlock(&*store, &password, id, limit_bytes, &environment);
+        // Of two copies that do not agree about the store's name one has rotten.
+        let others = copies.iter().filter_map(|copy| copy.store_id.parse().ok());
+        let other = others.filter(|id: &StoreId| *id != store_id).last();
+        let (ring, id) = match (unlock(store_id), other) {
+            (Err(_), Some(other)) => unlock(other)?,
+            (unlocked, _) => unlocked?,
+        };
         drop(keys);
         let key = ring.master_key();
         let authentic = copies.into_iter().find(|copy| is_authentic(copy, key));

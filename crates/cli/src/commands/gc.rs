@@ -10,6 +10,7 @@ use crate::size::{counted, human};
 use crate::table::Table;
 use crate::time;
 use clap::Args;
+use onefold_engine::container::unreadable::WAY_OUT;
 use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal};
 use onefold_engine::{Job, Repository, retention};
 use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
@@ -265,6 +266,9 @@ pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> 
     let output = &context.output;
     for (id, problem) in &report.kept {
         output.warning(&format!("container {id} was kept: {problem}"));
+    }
+    if !report.kept.is_empty() {
+        output.warning(&format!("something cannot be read: {WAY_OUT}"));
     }
     if output.style().verbose || mark_only {
         print_phases(context, report)?;

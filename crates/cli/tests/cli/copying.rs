@@ -121,3 +121,60 @@ fn what_cannot_be_copied_to_is_refused_in_a_sentence() {
     assert!(little.stderr.contains("at least 96 MiB"), "{}", little.stderr);
     sandbox.run(&["--memory", "96MiB", "copy", "--to", &to]).expect(0);
 }
+
+/// The containers of a store, the largest first.
+fn containers(store: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let shards = std::fs::read_dir(store.join("containers")).unwrap();
+    let files = shards.flat_map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap());
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort_by_key(|path| std::cmp::Reverse(path.metadata().unwrap().len()));
+    files
+}
+
+/// A container of the second store was cut, damaged or removed; a check has noted it or not.
+#[test]
+fn r115_a_copy_that_is_not_whole_does_not_count_as_there() {
+    let cut = |path: &std::path::Path| {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(1000).unwrap();
+    };
+    let damage = |path: &std::path::Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[100] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    let remove = |path: &std::path::Path| std::fs::remove_file(path).unwrap();
+    let losses: [(&str, &dyn Fn(&std::path::Path), bool); 4] = [
+        ("cut", &cut, false),
+        ("cut and noted", &cut, true),
+        ("removed", &remove, false),
+        ("damaged and noted", &damage, true),
+    ];
+    for (name, lose, is_noted) in losses {
+        let sandbox = Sandbox::with_store();
+        sandbox.write("source/large", &crate::collecting::random_bytes(1, 400_000));
+        sandbox.backup(&[]);
+        let to = sandbox.arg("second");
+        sandbox.run(&["-r", &to, "init", "--encryption", "none"]).expect(0);
+        sandbox.run(&["copy", "--to", &to]).expect(0);
+        lose(&containers(&sandbox.path("second"))[0]);
+        if is_noted {
+            sandbox.run(&["-r", &to, "check", "--read-data"]).expect(1);
+        }
+        // One that is there already, and one that has most in common with it.
+        sandbox.write("source/new.txt", b"new\n");
+        sandbox.backup(&[]);
+        let run = sandbox.run(&["copy", "--to", &to]);
+        assert!(run.code == 0 || run.code == 3, "{name}: {}", run.stderr);
+        let list = sandbox.run(&["-r", &to, "--json", "snapshots"]).expect(0);
+        for (number, snapshot) in list.messages("snapshot").iter().enumerate() {
+            let out = sandbox.arg(&format!("out{number}"));
+            let id = snapshot["id"].as_str().unwrap();
+            let run = sandbox.run(&["-r", &to, "restore", id, "--target", &out]);
+            assert_eq!(run.code, 0, "{name}: {}", run.stderr);
+        }
+        let check = sandbox.run(&["-r", &to, "check", "--read-data"]);
+        assert_eq!(check.code, 0, "{name}: {}{}", check.stdout, check.stderr);
+        let again = sandbox.run(&["--json", "copy", "--to", &to]).message("summary");
+        assert_eq!((&again["copied"], &again["present"]), (&0.into(), &2.into()), "{name}");
+    }
+}

@@ -260,3 +260,56 @@ fn a_share_comes_back_on_a_disk_of_its_own_that_has_room_for_it_and_little_more(
         assert!(found == noise(number, 4 * MIB), "{number}");
     }
 }
+
+/// A collection has used the room that was set aside; many small backups and a great forgetting
+/// follow.
+#[test]
+fn r113_a_device_that_was_full_is_freed_after_its_reserve_was_used() {
+    let sandbox = Sandbox::empty().with_password(false);
+    let place = sandbox.path("device");
+    let mounted = Mounted::new("tmpfs", 12 * MIB, &sandbox.path("image"), &place);
+    if let Err(why) = &mounted {
+        eprintln!("SKIPPED: a small device was not tested: {why}");
+        return;
+    }
+    let store = place.join("store");
+    let with_store = |arguments: &[&str]| {
+        let all: Vec<&str> =
+            ["-r", store.to_str().unwrap()].iter().chain(arguments).copied().collect();
+        sandbox.run(&all)
+    };
+    with_store(&["init", "--encryption", "none", "--container-size", "512KiB"]).expect(0);
+    let source = sandbox.arg("source");
+    let mut saved = 0;
+    loop {
+        sandbox.write(&format!("source/f{}", saved % 5), &noise(saved + 1, 60_000));
+        if with_store(&["backup", &source]).code != 0 {
+            break;
+        }
+        saved += 1;
+        assert!(saved < 400, "the device does not get full");
+    }
+    with_store(&["gc", "--wait", "0s", "--repack"]);
+    // What the reserve lacks is not for them, and they say so.
+    let mut said = String::new();
+    for small in 0..60_u32 {
+        sandbox.write("source/small", &small.to_le_bytes());
+        let run = with_store(&["backup", &source]);
+        said += &run.stderr;
+        if run.code != 0 {
+            break;
+        }
+    }
+    let reserve = std::fs::metadata(store.join("reserve")).map_or(0, |found| found.len());
+    assert!(reserve > 256 << 10, "{reserve} bytes are set aside; {said}");
+    let mut turns = 0;
+    while with_store(&["forget", "--keep-last", "1", "--final"]).code != 0 {
+        with_store(&["gc", "--wait", "0s"]).expect(0);
+        turns += 1;
+        assert!(turns < 20, "forgetting and collecting do not help");
+    }
+    with_store(&["gc", "--wait", "0s", "--space-goal", "all"]).expect(0);
+    assert!(free_bytes(&place) > 8 * MIB as u64, "{}", free_bytes(&place));
+    with_store(&["check", "--read-data"]).expect(0);
+    with_store(&["backup", &source]).expect(0);
+}

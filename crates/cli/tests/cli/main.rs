@@ -25,6 +25,7 @@
 //! | [`planted`] | something planted under every name of a store |
 //! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
+//! | [`dead_ends`] | damage that is over, as collections meet it |
 //! | [`keys`] | keys that are rotated |
 //! | [`mounting`] | snapshots as a directory |
 //! | [`terminal`] | what is asked and shown there |
@@ -37,6 +38,7 @@ mod checking;
 mod collecting;
 mod copying;
 mod databases;
+mod dead_ends;
 mod estimating;
 mod exit_codes;
 mod first_use;

@@ -117,3 +117,99 @@ fn r88_a_store_mounted_inside_a_source_is_left_out() {
         assert!(run.stderr.contains("inside the store"), "{}", run.stderr);
     }
 }
+
+/// Files that operating systems, network disks and editors leave in directories.
+const FOREIGN: [&str; 14] = [
+    ".DS_Store", "._config", "Thumbs.db", "desktop.ini", "ehthumbs.db", ".nfs0000000000000001",
+    ".directory", "config~", ".config.swp", "#config#", "Icon\r", "~lock.x#", ".fuse_hidden01",
+    "00000000000000000000000000000000.part",
+];
+
+fn directories(top: &std::path::Path) -> Vec<PathBuf> {
+    let mut all = vec![top.to_owned()];
+    let mut next = 0;
+    while let Some(directory) = all.get(next).cloned() {
+        next += 1;
+        let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        all.extend(entries.filter(|path| path.is_dir()));
+    }
+    all
+}
+
+#[test]
+fn r115_foreign_files_in_a_store_are_no_problem_and_stay() {
+    for is_encrypted in [false, true] {
+        let sandbox = match is_encrypted {
+            true => Sandbox::with_encrypted_store(),
+            false => Sandbox::with_source(),
+        };
+        let first = sandbox.backup(&[]);
+        let mut foreign = Vec::new();
+        for directory in directories(&sandbox.path("store")) {
+            for name in FOREIGN {
+                foreign.push(directory.join(name));
+            }
+            std::fs::create_dir(directory.join("@eaDir")).unwrap();
+            foreign.push(directory.join("@eaDir/one"));
+        }
+        for path in &foreign {
+            std::fs::write(path, b"foreign").unwrap();
+        }
+        sandbox.write("source/more", b"more");
+        sandbox.backup(&[]);
+        for arguments in [
+            &["check", "--read-data"][..],
+            &["snapshots"],
+            &["stats"],
+            &["gc"],
+            &["forget", &first, "--final"],
+            &["gc", "--space-goal", "all"],
+            &["maintain"],
+            &["check"],
+        ] {
+            let run = sandbox.run(arguments);
+            assert_eq!(run.code, 0, "{arguments:?}: {}{}", run.stdout, run.stderr);
+            assert!(!run.stderr.contains("problem"), "{arguments:?}: {}", run.stderr);
+        }
+        let gone: Vec<&PathBuf> = foreign.iter().filter(|path| !path.exists()).collect();
+        assert!(gone.is_empty(), "{gone:?}");
+    }
+}
+
+#[test]
+fn r115_a_store_is_made_in_no_other_store_and_a_refused_one_leaves_nothing() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let tree = |top: &str| {
+        let mut all = directories(&sandbox.path(top));
+        all.sort();
+        all
+    };
+    let before = tree("");
+    let inside = sandbox.arg("store/inner/deep");
+    std::os::unix::fs::symlink(sandbox.path("store"), sandbox.path("link")).unwrap();
+    for place in [&inside, &sandbox.arg("store/inner"), &sandbox.arg("link/inner")] {
+        let run = sandbox.run(&["-r", place, "init", "--encryption", "none"]).expect(1);
+        assert!(run.stderr.contains("inside the store"), "{}", run.stderr);
+    }
+    for (place, word) in [
+        ("C:\\backup", "Windows"),
+        ("d:/backup", "Windows"),
+        ("\\\\nas\\backup", "Windows"),
+        ("//nas/backup", "another machine"),
+    ] {
+        let run = sandbox.run(&["-r", place, "init", "--encryption", "none"]).expect(1);
+        assert!(run.stderr.contains(word), "{place}: {}", run.stderr);
+    }
+    // No password for an encrypted one; a name that no directory can have; one that is not empty.
+    let long = sandbox.arg(&format!("new/deep/{}", "x".repeat(300)));
+    for place in [&sandbox.arg("new/deep/store"), &long, &sandbox.arg("source")] {
+        sandbox.run(&["-r", place, "init"]).expect(1);
+    }
+    assert_eq!(tree(""), before);
+    // What only looks like a store from above is none.
+    sandbox.write("plain/config", b"[core]\n");
+    let beside = sandbox.arg("plain/store");
+    sandbox.run(&["-r", &beside, "init", "--encryption", "none"]).expect(0);
+    sandbox.run(&["-r", "./C:\\backup", "init", "--encryption", "none"]).expect(0);
+}

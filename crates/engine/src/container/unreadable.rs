@@ -17,11 +17,10 @@ use onefold_store::Key;
 use onefold_types::{ContainerId, Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 
-/// What to do about containers that cannot be read.
-pub const WAY_OUT: &str = "'onefold check --read-data' says what is needed of it; bring that back \
-                           with 'onefold check --heal-from STORE' or by backing up its source \
-                           again, or give up the snapshots that need it with 'onefold forget \
-                           --final'";
+/// What to do where something cannot be read.
+pub const WAY_OUT: &str = "'onefold check --read-data' says what needs it; bring it back with \
+                           'onefold check --heal-from STORE' or by backing up its source again, or \
+                           give up the snapshots that need it with 'onefold forget --final'";
 
 /// Those of some containers whose section opens nowhere, and what is wrong with it.
 ///

@@ -1,8 +1,9 @@
 //! Whether copies that the second store has already are whole.
 //!
 //! A container that was cut short after it was stored is known to nobody until it is read. Before
-//! snapshots are copied those that are shorter than a full one are looked at, by their ends; what is
-//! found goes into quarantine. While anything of the second store is in quarantine or missing, a
+//! snapshots are copied into a directory of this machine, those that are shorter than a full one are
+//! looked at, by their ends; what is found goes into quarantine. Stores elsewhere take objects whole,
+//! and asking for each would take long. While anything of the second store is in quarantine or missing, a
 //! copy counts as being there only if every chunk of it is in a container that may be relied upon.
 
 use super::CopyOptions;
@@ -21,6 +22,9 @@ use std::sync::Arc;
 
 /// Puts the containers of the second store in quarantine that were cut short.
 pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
+    if target.store().puts_at_once() > 1 {
+        return Ok(());
+    }
     let known = quarantine::load_ids(target)?;
     let whole_bytes = target.container_target_bytes() as u64;
     let mut short = Vec::new();

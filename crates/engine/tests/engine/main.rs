@@ -10,6 +10,7 @@ mod collection_partitioned;
 mod container_log;
 mod copying;
 mod delta_bounds;
+mod dead_ends;
 mod deltas;
 mod exhausted;
 mod far_store;

@@ -9,7 +9,7 @@ use super::Collector;
 use super::rounds::Rounds;
 use crate::collection::inventory::Inventory;
 use crate::container::list;
-use crate::container::unreadable::{self, WAY_OUT};
+use crate::container::unreadable;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::session::quarantine;
@@ -80,7 +80,7 @@ impl Collector<'_> {
             if !self.options.mark_only {
                 quarantine::record(self.repository, *id, &problem, &mut Vec::new())?;
             }
-            self.report.kept.push((*id, format!("{problem}; it is in quarantine now: {WAY_OUT}")));
+            self.report.kept.push((*id, format!("{problem}; it is in quarantine now")));
         }
         let is_any = !found.is_empty();
         known.extend(found.into_keys());
@@ -95,7 +95,7 @@ impl Collector<'_> {
             let container = inventory.ordinal(**id).and_then(|at| inventory.containers.get(at));
             container.is_some_and(|container| !container.readable)
         };
-        let why = || format!("its metadata section opens nowhere: {WAY_OUT}");
+        let why = || "its metadata section opens nowhere".to_owned();
         Ok(some.iter().filter(is_unread).map(|id| (*id, why())).collect())
     }
 }
