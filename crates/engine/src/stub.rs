@@ -161,9 +161,7 @@ pub fn write(
     let sealed = vault.seal_record(Purpose::Stub, &name_of(owner), &stub.encode(), randomness)?;
     let value = stub::join(owner, &sealed);
     let set = || rustix::fs::fsetxattr(&file, ATTRIBUTE, &value, XattrFlags::empty());
-    permissions::as_owner(&file, set)
-        .map_err(std::io::Error::from)
-        .context(|| "writing the stub")
+    permissions::as_owner(&file, set).map_err(std::io::Error::from).context(|| "writing the stub")
 }
 
 /// Makes a stub an ordinary file.

@@ -9,6 +9,7 @@
 //! # What the kernel keeps
 //! Names and attributes for a second, pages of a stub as [`Pages`] says.
 
+use super::Answer;
 use super::at_store::AtStore;
 use super::below::{self, Status};
 use super::data::Change;
@@ -19,7 +20,6 @@ use super::opening::Now;
 use super::pages::Pages;
 use super::replies::{self, VALID};
 use super::served::Served;
-use super::Answer;
 use crate::buffers::with_buffer;
 use crate::problems::Problems;
 use fuser::{
@@ -320,11 +320,16 @@ impl Filesystem for ShareFilesystem {
             let handle = FileHandle(served.open.handle_for(handle));
             let attributes = served.told(number, &status);
             let (generation, none) = (status.generation, FopenFlags::empty());
-            let backing =
-                replies::backing(passes_through, &inode, |file| reply.open_backing(file));
+            let backing = replies::backing(passes_through, &inode, |file| reply.open_backing(file));
             match backing {
-                Some(backing) => reply
-                    .created_passthrough(&VALID, &attributes, generation, handle, none, backing),
+                Some(backing) => reply.created_passthrough(
+                    &VALID,
+                    &attributes,
+                    generation,
+                    handle,
+                    none,
+                    backing,
+                ),
                 None => reply.created(&VALID, &attributes, generation, handle, none),
             }
         });

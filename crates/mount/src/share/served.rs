@@ -66,18 +66,7 @@ impl Served {
             problems.note(error.to_string());
         }
         let (pages, settled) = (Arc::default(), Settled::default());
-        Ok(Self {
-            share,
-            tree,
-            nodes,
-            open,
-            problems,
-            pages,
-            settled,
-            handover,
-            reserve,
-            may_give,
-        })
+        Ok(Self { share, tree, nodes, open, problems, pages, settled, handover, reserve, may_give })
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.

@@ -7,9 +7,7 @@ use onefold_engine::Repository;
 use onefold_engine::primary::Share;
 use onefold_engine::tree::TreeReader;
 use onefold_mount::mounting::{clear_leftover, is_share, refuse_without_device, unmount_ours};
-use onefold_mount::{
-    End, FREE_THREADS, Leftover, MountOptions, Problems, ShareFilesystem,
-};
+use onefold_mount::{End, FREE_THREADS, Leftover, MountOptions, Problems, ShareFilesystem};
 use onefold_store::LET_GO_PERIOD;
 use onefold_types::{Error, Result};
 use serde_json::json;
