@@ -2,7 +2,7 @@
 //! below, and all that needs no store while the store hangs.
 
 use crate::collecting::random_bytes;
-use crate::mounted::{Mount, can_mount, succeeds, wait_until};
+use crate::mounted::{Mount, can_mount, succeeds};
 use crate::sharing::{optimize, with_share};
 use crate::support::Sandbox;
 use onefold_engine::primary::share::BELOW_ATTRIBUTE;
@@ -15,6 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What waits longer waits in vain.
 const PATIENCE: Duration = Duration::from_secs(60);
+const LARGE_BYTES: usize = 40 << 20;
+/// More than a stub takes.
+const SOME_BYTES: u64 = 1 << 20;
 const LONG_AGO: Duration = Duration::from_secs(1_000_000_000);
 
 fn modified(path: &Path) -> SystemTime {
@@ -39,30 +42,31 @@ fn with_large(bytes: usize) -> Sandbox {
     sandbox
 }
 
-/// Kills a job that brings data back, when some of it is there and not all.
+/// Kills a job that brings data back, when some of it is there and not all. It is let run for
+/// moments, and looked at while it is stopped.
 fn kill_at_bringing_back(sandbox: &Sandbox) {
-    let known = || {
-        let run = sandbox.run(&["--json", "share", "status", &sandbox.arg("share")]);
-        run.message("share_status")["bytes_recalled"].as_u64().unwrap()
-    };
-    for _ in 0..20 {
+    let path = sandbox.path("share/file");
+    loop {
         let mut job = sandbox.command(&["share", "rehydrate", &sandbox.arg("share")]).spawn();
         let job = job.as_mut().unwrap();
-        wait_until("something came back", || known() > 0 || job_has_ended(sandbox));
-        job.kill().unwrap();
-        job.wait().unwrap();
-        if !job_has_ended(sandbox) {
-            return;
+        let process = job.id().to_string();
+        while job.try_wait().unwrap().is_none() {
+            assert!(succeeds("kill", &["-STOP", &process]));
+            if bytes_on_disk(&path) > SOME_BYTES && bytes_on_disk(&path) < LARGE_BYTES as u64 {
+                job.kill().unwrap();
+                job.wait().unwrap();
+                return;
+            }
+            assert!(succeeds("kill", &["-CONT", &process]));
+            std::thread::sleep(Duration::from_millis(1));
         }
         optimize(sandbox);
     }
-    panic!("it was always too fast");
 }
 
-/// Whether no stub is left.
-fn job_has_ended(sandbox: &Sandbox) -> bool {
-    let run = sandbox.run(&["--json", "share", "status", &sandbox.arg("share")]);
-    run.message("share_status")["files_optimized"] == 0
+fn bytes_on_disk(path: &Path) -> u64 {
+    let (fresh, what) = (AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    rustix::fs::statx(CWD, path, fresh, what).unwrap().stx_blocks * 512
 }
 
 #[test]
@@ -70,7 +74,7 @@ fn r120_no_job_shows_another_time_and_a_killed_one_leaves_none() {
     if !can_mount() {
         return;
     }
-    let sandbox = with_large(40 << 20);
+    let sandbox = with_large(LARGE_BYTES);
     let (share, path) = (sandbox.arg("share"), sandbox.path("share/file"));
     let long_ago = UNIX_EPOCH + LONG_AGO;
     let mount = Mount::share(&sandbox, "share");
@@ -83,7 +87,7 @@ fn r120_no_job_shows_another_time_and_a_killed_one_leaves_none() {
     kill_at_bringing_back(&sandbox);
     assert_eq!(modified(&path), long_ago, "after rehydrate was killed");
     // The next job puts it back, whether the file is cold or not.
-    let cold = ["share", "optimize", "--min-age", "365000d", &share];
+    let cold = ["share", "optimize", "--min-age", "30000d", &share];
     sandbox.run(&cold).expect(0);
     mount.end();
     assert_eq!(modified(&path), long_ago, "below, after the next job");
@@ -100,7 +104,7 @@ fn r120_no_job_shows_another_time_and_a_killed_one_leaves_none() {
         drop(mount.map(Mount::end));
         assert_eq!(modified(&path), set, "mounted: {is_mounted}");
     }
-    assert!(fs::read(&path).unwrap() == random_bytes(1, 40 << 20));
+    assert!(fs::read(&path).unwrap() == random_bytes(1, LARGE_BYTES));
 }
 
 #[test]
@@ -111,23 +115,23 @@ fn r120_bytes_that_were_found_below_are_what_programs_read() {
     let sandbox = with_share();
     let path = sandbox.path("share/large");
     optimize(&sandbox);
-    for by_job in [false, true] {
+    for (by_job, offset) in [(false, 1_000_000), (true, 2_000_000)] {
         // What a write leaves that a crash cut off; somebody has the file open below.
         let new = if by_job { b"by a job" } else { b"by hand!" };
         let below = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        below.write_all_at(new, 1_000_000 + 8 * u64::from(by_job)).unwrap();
+        below.write_all_at(new, offset).unwrap();
         below.sync_all().unwrap();
         let mount = Mount::share(&sandbox, "share");
         let at = |file: &File| {
             let mut read = [0; 8];
-            file.read_exact_at(&mut read, 1_000_000 + 8 * u64::from(by_job)).unwrap();
+            file.read_exact_at(&mut read, offset).unwrap();
             read
         };
         assert_ne!(&at(&File::open(&path).unwrap()), new);
         drop(below);
         if by_job {
             let share = sandbox.arg("share");
-            sandbox.run(&["share", "optimize", "--min-age", "365000d", &share]).expect(3);
+            sandbox.run(&["share", "optimize", "--min-age", "30000d", &share]).expect(3);
         }
         for _ in 0..2 {
             assert_eq!(&at(&File::open(&path).unwrap()), new, "by a job: {by_job}");
@@ -170,6 +174,11 @@ fn r120_a_store_that_hangs_hangs_nothing_that_needs_no_store() {
     let sandbox = with_share();
     optimize(&sandbox);
     let share = sandbox.path("share");
+    let mount = Mount::share(&sandbox, "share");
+    let text = OpenOptions::new().write(true).open(share.join("inner/text")).unwrap();
+    text.write_all_at(b"mine", 0).unwrap();
+    drop(text);
+    mount.end();
     // The store lies on a mount of its own that answers no more.
     let outer = Sandbox::with_store();
     outer.write("outer/one", b"");
@@ -183,8 +192,6 @@ fn r120_a_store_that_hangs_hangs_nothing_that_needs_no_store() {
     let mount = Mount::begin(command, &share, &|point| {
         rustix::fs::getxattr(point, BELOW_ATTRIBUTE, &mut [0; 64]).is_ok()
     });
-    let text = OpenOptions::new().write(true).open(share.join("inner/text")).unwrap();
-    text.write_all_at(b"mine", 0).unwrap();
     hanging.signal("-STOP");
     let (done, answered) = channel();
     for number in 0..12 {
@@ -204,7 +211,6 @@ fn r120_a_store_that_hangs_hangs_nothing_that_needs_no_store() {
     for _ in 0..11 {
         answered.recv_timeout(PATIENCE).expect("all that waited are answered");
     }
-    drop(text);
     assert!(share.join("large").metadata().unwrap().size() > 0);
     mount.end();
     hanging.end();
