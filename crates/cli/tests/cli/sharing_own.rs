@@ -116,12 +116,18 @@ fn r117_what_a_user_has_made_or_opened_he_may_use_whatever_its_permissions_are()
         return;
     }
     let sandbox = of_nobody();
+    set_mode(&sandbox.path("share/inner/copy of it"), 0o444);
+    std::thread::sleep(std::time::Duration::from_millis(100));
     let mount = mounted(&sandbox);
     let share = sandbox.arg("share");
     let did = run_as(&sandbox, &NOBODY, &["--json", "share", "optimize", &share]).expect(0);
     assert_eq!(did.message("optimized")["files_optimized"], 4);
     run_again_as_nobody(test, &sandbox.path(""));
+    // Nor do they keep his jobs from his files.
+    run_as(&sandbox, &NOBODY, &["share", "rehydrate", &share]).expect(0);
     mount.end();
+    let known = sandbox.path("share/large").metadata().unwrap();
+    assert!(known.mode() & 0o777 == 0o444 && known.blocks() > 0, "{known:?}");
 }
 
 /// The same with stubs: `large`, which has two names more, and `inner/text`.
@@ -159,6 +165,7 @@ fn use_stubs(share: &Path) {
     OpenOptions::new().write(true).open(&write_only).unwrap().write_all_at(b"blind", 5).unwrap();
     set_mode(&write_only, 0o600);
     assert_eq!(&fs::read(&write_only).unwrap()[5..10], b"blind");
+    set_mode(&write_only, 0o444);
 }
 
 #[test]
