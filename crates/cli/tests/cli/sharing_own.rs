@@ -1,9 +1,9 @@
 //! A share that a user other than root has mounted himself, and what he does with files whose
 //! permissions keep him from opening them once more.
 //!
-//! It takes root, `setpriv` and a device of FUSE that is open to all. Where one is missing, standard
-//! error says so. Nobody but that user may look into his mount, so each test runs itself once more,
-//! as him, for what programs do.
+//! It takes root, `setpriv` and a device of FUSE that is open to all. Where one is missing,
+//! standard error says so. Nobody but that user may look into his mount, so each test runs itself
+//! once more, as him, for what programs do.
 
 use crate::mounted::{Mount, can_mount, succeeds};
 use crate::sharing_random::{Figures, Operation, Pair, Random, Stops, asked, count, work};
