@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`handover`] | the directory below a mounted share, handed to whoever may have it |
 //! | [`mounts`] | what is mounted where |
+//! | `mounted_before` | whether a share was mounted before and is not now |
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
 //! | `control` | what is Onefold's: made, described and taken away |
 //! | [`addresses`] | where a share is used, so that a copy takes nothing from it |
@@ -49,6 +50,7 @@ pub mod hot_chunks;
 pub mod jobs;
 pub mod linked_files;
 pub mod manifests;
+mod mounted_before;
 pub mod mounts;
 pub mod optimize;
 pub mod problems;

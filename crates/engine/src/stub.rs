@@ -41,7 +41,8 @@ const VALUE_MAX_BYTES: usize = 4096;
 /// The stub of an open file, as it is stored; `None` if the file is none.
 pub fn value(file: impl AsFd) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; VALUE_MAX_BYTES];
-    let read = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut value[..]);
+    let ask = || rustix::fs::fgetxattr(&file, ATTRIBUTE, &mut value[..]);
+    let read = permissions::as_owner(&file, ask);
     taken(read, value)
 }
 

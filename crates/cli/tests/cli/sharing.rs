@@ -108,7 +108,8 @@ pub fn assert_seen(expected: &BTreeMap<PathBuf, Vec<u8>>, directory: &Path) {
 }
 
 pub fn optimize(sandbox: &Sandbox) -> serde_json::Value {
-    let run = sandbox.run(&["--json", "share", "optimize", &sandbox.arg("share")]);
+    let share = sandbox.arg("share");
+    let run = sandbox.run(&["--json", "share", "optimize", "--unmounted", &share]);
     run.expect(0).message("optimized")
 }
 

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Machines that run tests are under pressure.
 fn share_run(sandbox: &Sandbox, more: &[&str]) -> Run {
     let share = sandbox.arg("share");
-    sandbox.run(&[&["--json", "share", "run", &share, "--pressure", "off"], more].concat())
+    let run = ["--json", "share", "run", &share, "--pressure", "off", "--unmounted"];
+    sandbox.run(&[&run, more].concat())
 }
 
 fn outcomes(run: &Run) -> Vec<(String, String)> {

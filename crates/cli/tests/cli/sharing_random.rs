@@ -12,6 +12,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,47 +27,51 @@ const SIZES: [u64; 3] = [10_000, 700_000, 5_000_000];
 /// Nobody waits longer for jobs than this.
 const REST: Duration = Duration::from_secs(5);
 
-fn asked(name: &str, otherwise: u64) -> u64 {
+pub fn asked(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-struct Random(SeededRandomness);
+pub struct Random(pub SeededRandomness);
 
 impl Random {
-    fn bytes(&self, length: usize) -> Vec<u8> {
+    pub fn bytes(&self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.0.fill(&mut bytes);
         bytes
     }
 
-    fn below(&self, limit: u64) -> u64 {
+    pub fn below(&self, limit: u64) -> u64 {
         let bytes = self.bytes(8);
         u64::from_le_bytes(bytes.try_into().unwrap()) % limit.max(1)
     }
 }
 
 /// A file of the share, and the same as a plain one.
-struct Pair {
-    shared: File,
-    plain: File,
-    name: String,
+pub struct Pair {
+    pub shared: File,
+    pub plain: File,
+    pub name: String,
 }
 
 impl Pair {
     fn open(sandbox: &Sandbox, number: usize) -> Self {
-        let name = format!("file {number}");
-        let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let shared = open(sandbox.path("share").join(&name));
-        let plain = open(sandbox.path("plain").join(&name));
-        Self { shared, plain, name }
+        Self::open_in(&sandbox.path(""), &format!("file {number}"))
     }
 
-    fn size(&self) -> u64 {
+    /// A file of `share` and the same of `plain`, in a directory.
+    pub fn open_in(directory: &Path, name: &str) -> Self {
+        let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let shared = open(directory.join("share").join(name));
+        let plain = open(directory.join("plain").join(name));
+        Self { shared, plain, name: name.to_owned() }
+    }
+
+    pub fn size(&self) -> u64 {
         self.plain.metadata().unwrap().len()
     }
 
     /// One operation on both; whether the share's mount was there to do it.
-    fn step(&self, operation: &Operation, is_killed: &AtomicBool) -> bool {
+    pub fn step(&self, operation: &Operation, is_killed: &AtomicBool) -> bool {
         let wanted = operation.apply(&self.plain).unwrap();
         let read = match operation.apply(&self.shared) {
             Ok(read) => read,
@@ -98,7 +104,7 @@ impl Pair {
     }
 
     #[track_caller]
-    fn compare(&self, what: &str) {
+    pub fn compare(&self, what: &str) {
         let (shared, plain) = (bytes_of(&self.shared), bytes_of(&self.plain));
         assert_eq!(shared.len(), plain.len(), "{} {what}", self.name);
         let differs = shared.iter().zip(&plain).position(|(a, b)| a != b);
@@ -113,7 +119,7 @@ fn bytes_of(file: &File) -> Vec<u8> {
 }
 
 /// What is done with a file.
-enum Operation {
+pub enum Operation {
     Read(u64, u64),
     Write(u64, Vec<u8>),
     Resize(u64),
@@ -122,7 +128,7 @@ enum Operation {
 }
 
 impl Operation {
-    fn any(random: &Random, size: u64, size_max: u64) -> Self {
+    pub fn any(random: &Random, size: u64, size_max: u64) -> Self {
         let offset = random.below(size + size / 8 + 1);
         let length = 1 + random.below([100, 5000, 70_000, 400_000][random.below(4) as usize]);
         match random.below(10) {
@@ -175,34 +181,40 @@ impl std::fmt::Display for Operation {
 
 /// What came of it.
 #[derive(Debug, Default)]
-struct Figures {
-    operations: AtomicU64,
+pub struct Figures {
+    pub operations: AtomicU64,
     rounds: AtomicU64,
     mounts_killed: AtomicU64,
     killed_at_work: AtomicU64,
-    jobs: AtomicU64,
+    pub jobs: AtomicU64,
     jobs_killed: AtomicU64,
-    files_optimized: AtomicU64,
+    pub files_optimized: AtomicU64,
     files_brought_back: AtomicU64,
     collections: AtomicU64,
 }
 
-fn count(figure: &AtomicU64, more: u64) {
+pub fn count(figure: &AtomicU64, more: u64) {
     figure.fetch_add(more, Ordering::Relaxed);
 }
 
-/// One job after the other, some of them killed.
-fn work(sandbox: &Sandbox, random: &Random, stop: &AtomicBool, figures: &Figures) {
-    let share = sandbox.arg("share");
+/// One job of a share after the other, some of them killed.
+pub fn work(
+    begin: &dyn Fn(&[&str]) -> Command,
+    share: &str,
+    random: &Random,
+    (stop, figures): (&AtomicBool, &Figures),
+) {
     while !stop.load(Ordering::Relaxed) {
         // While the mount is killed there is nothing to reach the share by: any code will do.
         let command = match random.below(16) {
-            0..=8 => vec!["--json", "share", "optimize", &share],
+            0..=8 => vec!["--json", "share", "optimize", "--unmounted", share],
             9..=12 => vec!["--json", "gc", "--space-goal", "all"],
-            13..=14 => vec!["--json", "share", "run", &share, "--pressure", "off"],
-            _ => vec!["--json", "share", "rehydrate", &share],
+            13..=14 => {
+                vec!["--json", "share", "run", share, "--pressure", "off", "--unmounted"]
+            }
+            _ => vec!["--json", "share", "rehydrate", share],
         };
-        let mut job = sandbox.command(&command).spawn().unwrap();
+        let mut job = begin(&command).spawn().unwrap();
         if random.below(4) == 0 {
             std::thread::sleep(Duration::from_millis(random.below(300)));
             let _ = job.kill();
@@ -325,7 +337,11 @@ fn files_of_a_share_are_what_plain_files_are_whatever_happens() {
     std::thread::scope(|scope| {
         let of_jobs = Random(SeededRandomness::new(seed + 1));
         let (sandbox, stop, figures) = (&sandbox, &stop, &figures);
-        scope.spawn(move || work(sandbox, &of_jobs, stop, figures));
+        let share = sandbox.arg("share");
+        scope.spawn(move || {
+            let begin = |arguments: &[&str]| sandbox.command(arguments);
+            work(&begin, &share, &of_jobs, (stop, figures));
+        });
         let _stops = Stops(stop);
         while figures.operations.load(Ordering::Relaxed) < operations {
             round(sandbox, &random, length, figures);
@@ -349,7 +365,7 @@ fn files_of_a_share_are_what_plain_files_are_whatever_happens() {
 }
 
 /// Says that it is over, however that came.
-struct Stops<'a>(&'a AtomicBool);
+pub struct Stops<'a>(pub &'a AtomicBool);
 
 impl Drop for Stops<'_> {
     fn drop(&mut self) {

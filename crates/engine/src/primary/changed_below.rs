@@ -28,7 +28,7 @@ use crate::ingest::attributes;
 use crate::ingest::stubs::{LISTED_MAX, by_handle};
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::stub::{self, StubFile, stub_file};
+use crate::stub::{self, StubFile, permissions, stub_file};
 use crate::tree::{TreeReader, path};
 use onefold_format::stub::StubOwner;
 use onefold_lease::Lease;
@@ -163,16 +163,17 @@ impl ChangedBelow {
             self.linked.entry(entry.inode).and_modify(|(met, links, _)| *met = *links);
         }
         let is_moved = is_foreign && entry.links == 1;
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = |access| rustix::fs::openat(directory, name, access | flags, Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(directory, name, flags, Mode::empty());
         // Somebody is at it, or it may not be opened: it is met again.
-        let Ok(reading) = open(OFlags::RDONLY).map(File::from) else { return Ok(()) };
+        let Ok(reading) = opened.map(File::from) else { return Ok(()) };
         let is_pending = known.are_times_pending;
         if !is_moved && !is_pending && !stub_file::has_left_over(&reading, &known)? {
             return Ok(());
         }
         drop(reading);
-        let file = match open(OFlags::RDWR) {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match permissions::open_at(directory, name, flags) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT | Errno::TXTBSY | Errno::WOULDBLOCK) => return Ok(()),
             Err(errno) => return Err(Error::io("opening it", errno.into())),

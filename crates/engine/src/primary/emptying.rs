@@ -31,7 +31,7 @@ pub use crate::ingest::attributes::BLOCK_BYTES;
 use crate::ingest::attributes::is_same_state;
 use crate::job::Interrupt;
 use crate::repository::Repository;
-use crate::stub::{self, StubFile, stub_file, times};
+use crate::stub::{self, StubFile, permissions, stub_file, times};
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, Reference, Time};
 use onefold_format::stub::{Stub, StubOwner};
@@ -40,8 +40,8 @@ use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, ShareId, limits};
 use rustix::fs::{
-    FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT,
-    XattrFlags,
+    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, Timespec, Timestamps,
+    UTIME_OMIT, XattrFlags,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -132,18 +132,18 @@ pub fn prepare(
     interrupt: &Interrupt,
 ) -> Result<Result<Prepared, LeftAlone>> {
     let left = |why, needs_earlier| Ok(Err(LeftAlone { why, needs_earlier }));
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(directory, &*stored.name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(Errno::NOENT) => return left(Left::Changed, true),
-        Err(Errno::TXTBSY | Errno::WOULDBLOCK) => {
-            return left(Left::Open, true);
-        }
-        Err(errno) => return Err(Error::io("opening it", errno.into())),
+    let (file, before) = match open_stored(directory, stored)? {
+        Ok(opened) => opened,
+        Err(why) => return left(why, true),
     };
     // What is changed through a mapping that was written to before would show in no time.
     onefold_lease::write_out(&file)?;
     let state = state_of(&file)?;
+    // Its owner may have had to change its permissions for a moment.
+    let stored = &match is_same_state(&before, stored) {
+        true => Entry { changed: state.changed, ..stored.clone() },
+        false => stored.clone(),
+    };
     let value = stub::value(&file)?;
     let repository = tree.chunks().repository();
     let mut modified = state.modified;
@@ -187,6 +187,26 @@ pub fn prepare(
     let below = path.strip_prefix(b"/").unwrap_or(path);
     let path = PathBuf::from(OsStr::from_bytes(below));
     Ok(Ok(Prepared { path, file, stub, earlier, state }))
+}
+
+/// Opens a file that was stored, and tells its state before that.
+fn open_stored(directory: &OwnedFd, stored: &Entry) -> Result<Result<(File, Entry), Left>> {
+    let name = OsStr::from_bytes(&stored.name);
+    let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(Err(Left::Changed)),
+        Err(errno) => return Err(Error::io("its status", errno.into())),
+    };
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match permissions::open_at(directory, name, flags) {
+        Ok(file) => {
+            let before = crate::ingest::attributes::entry_of(Vec::new(), &stat);
+            Ok(Ok((File::from(file), before)))
+        }
+        Err(Errno::NOENT) => Ok(Err(Left::Changed)),
+        Err(Errno::TXTBSY | Errno::WOULDBLOCK) => Ok(Err(Left::Open)),
+        Err(errno) => Err(Error::io("opening it", errno.into())),
+    }
 }
 
 /// The file's state, as a manifest notes it.

@@ -23,14 +23,14 @@ use crate::ingest::stubs::by_handle;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{SnapshotList, tombstones};
-use crate::stub::{self, StubFile};
+use crate::stub::{self, StubFile, permissions};
 use crate::tree::{TreeReader, path};
 use onefold_lease::Lease;
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_store::LET_GO_PERIOD;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -203,8 +203,8 @@ fn bring_back(
     if stub::value_at(&by_handle(met.directory, name))?.is_none() {
         return Ok(None);
     }
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(met.directory, &*met.entry.name, flags, Mode::empty()) {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match permissions::open_at(met.directory, name, flags) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(rustix::io::Errno::TXTBSY | rustix::io::Errno::WOULDBLOCK) => return Ok(Some(false)),

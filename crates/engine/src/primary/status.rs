@@ -31,6 +31,8 @@ pub struct Status {
     pub stubs: u64,
     /// The stubs' bytes.
     pub stub_bytes: u64,
+    /// Bytes of stubs that the store holds and the disk does not.
+    pub saved_bytes: u64,
     /// Bytes of stubs that came back into their files.
     pub recalled_bytes: u64,
     /// Stubs that belong to another file, share or store, by path.
@@ -84,6 +86,7 @@ pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Statu
                     status.stub_bytes += entry.size;
                     let left = found.not_recalled().map(|granule| found.range_of(granule));
                     let left: u64 = left.map(|range| range.end - range.start).sum();
+                    status.saved_bytes += left;
                     status.recalled_bytes += entry.size.saturating_sub(left);
                 }
                 Ok(_) => status.foreign.push(path::display(met.path)),

@@ -8,9 +8,10 @@
 //! # Concurrency
 //! One file at a time, beside all of this process that change permissions ([`changing`]).
 
-use rustix::fs::{AtFlags, CWD, Mode};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the owner needs.
@@ -23,6 +24,18 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// Held by whoever changes permissions of files.
 pub fn changing() -> MutexGuard<'static, ()> {
     CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens a file of a directory, and no link, as its owner if its permissions forbid it.
+pub fn open_at(directory: impl AsFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let open = |flags| rustix::fs::openat(&directory, name, flags, Mode::empty());
+    match open(flags | OFlags::NOFOLLOW) {
+        Err(Errno::ACCESS) => {}
+        opened => return opened,
+    }
+    let item = open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+    let path = format!("/proc/self/fd/{}", item.as_raw_fd());
+    as_owner(&item, || rustix::fs::open(&path, flags, Mode::empty()))
 }
 
 /// Does something with a file, as its owner if its permissions forbid it.

@@ -44,10 +44,12 @@ impl Served {
             return Err(Errno::ENOENT);
         }
         let directory = self.nodes.directory(parent)?;
-        let status = below::status_at(directory.as_fd(), name)?;
-        let number = self.nodes.remember(&status, parent, name);
-        let value = || stub::value_at(&below::path_in(directory.as_fd(), name)).ok().flatten();
-        Ok((number, self.timed(number, status, value)))
+        let status = self.timed(
+            |status| self.nodes.number_of(status),
+            || below::status_at(directory.as_fd(), name),
+            || stub::value_at(&below::path_in(directory.as_fd(), name)).ok().flatten(),
+        )?;
+        Ok((self.nodes.remember(&status, parent, name), status))
     }
 
     pub(super) fn link_target(&self, number: u64) -> Answer<Vec<u8>> {

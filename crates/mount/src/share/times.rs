@@ -4,6 +4,7 @@
 //! Of a stub whose time is pending the stub tells it ([`onefold_engine::stub::times`]). Whether it
 //! is pending is remembered as long as nothing of the file changes, so most files take no question.
 
+use super::Answer;
 use super::below::{self, Status};
 use super::served::Served;
 use crate::attributes;
@@ -17,6 +18,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How often a file is looked at anew because it has changed meanwhile.
+const LOOKS_MAX: usize = 8;
 /// Files of which it is remembered.
 const KNOWN: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("some files");
 /// What changed within this time may have changed again without saying when.
@@ -45,43 +48,70 @@ impl Settled {
 }
 
 impl Served {
-    /// What is known of an item, with the time that its stub tells if it does.
+    /// What is known of an item, with the time that its stub tells if it does. Both are asked until
+    /// nothing changes in between: a job may just be done with it.
     pub(super) fn timed(
         &self,
+        number: impl Fn(&Status) -> u64,
+        look: impl Fn() -> Answer<Status>,
+        value: impl Fn() -> Option<Vec<u8>>,
+    ) -> Answer<Status> {
+        let mut status = look()?;
+        for _ in 0..LOOKS_MAX {
+            let told = self.pending(number(&status), &status, &value);
+            let is_settled = told == Some(None);
+            let again = if is_settled { status } else { look()? };
+            let is_same = again.attributes.ctime == status.attributes.ctime;
+            status = again;
+            if is_same {
+                if let Some(Some(modified)) = told {
+                    status.attributes.mtime = modified;
+                }
+                break;
+            }
+        }
+        Ok(status)
+    }
+
+    /// The time that the stub of an item tells, if it does; nothing at all if that may change.
+    fn pending(
+        &self,
         number: u64,
-        mut status: Status,
-        open: impl FnOnce() -> Option<Vec<u8>>,
-    ) -> Status {
-        let known = &mut status.attributes;
+        status: &Status,
+        value: &impl Fn() -> Option<Vec<u8>>,
+    ) -> Option<Option<SystemTime>> {
+        let known = &status.attributes;
         if known.kind != FileType::RegularFile {
-            return status;
+            return Some(None);
         }
         let (modified, changed) = (time(known.mtime), time(known.ctime));
-        let pending = |stub: &Stub| times::pending(stub, modified, changed);
-        let told = match self.open.inode(number) {
-            Some(inode) => inode.stub().and_then(|stub| pending(&stub.stub())),
-            None if self.settled.is(number, known.ctime) => None,
+        let pending = |stub: &Stub| times::pending(stub, modified, changed).map(attributes::moment);
+        if let Some(inode) = self.open.inode(number) {
+            // No job is at it.
+            return Some(inode.stub().and_then(|stub| pending(&stub.stub())));
+        }
+        if self.settled.is(number, known.ctime) {
+            return Some(None);
+        }
+        let repository = self.tree.chunks().repository();
+        let opened = value().and_then(|value| {
+            stub::open(repository, status.inode, &value).map(|(_, stub)| stub).ok()
+        });
+        match opened.as_ref().and_then(pending) {
+            Some(modified) => Some(Some(modified)),
             None => {
-                let repository = self.tree.chunks().repository();
-                let opened = open().and_then(|value| {
-                    stub::open(repository, status.inode, &value).map(|(_, stub)| stub).ok()
-                });
-                if opened.as_ref().is_none_or(|stub| !stub.are_times_pending) {
+                if opened.is_none_or(|stub| !stub.are_times_pending) {
                     self.settled.note(number, known.ctime);
                 }
-                opened.as_ref().and_then(pending)
+                None
             }
-        };
-        if let Some(told) = told {
-            known.mtime = attributes::moment(told);
         }
-        status
     }
 
     /// The same of what is open, if only to be looked at.
-    pub(super) fn timed_item(&self, number: u64, item: BorrowedFd<'_>) -> super::Answer<Status> {
-        let status = below::status_of(item)?;
-        Ok(self.timed(number, status, || stub::value_of_item(item).ok().flatten()))
+    pub(super) fn timed_item(&self, number: u64, item: BorrowedFd<'_>) -> Answer<Status> {
+        let value = || stub::value_of_item(item).ok().flatten();
+        self.timed(|_| number, || below::status_of(item), value)
     }
 }
 

@@ -22,6 +22,7 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
     row("mounted", if found.is_mounted { "yes" } else { "no" }.to_owned())?;
     row("files", format!("{}, {}", counted(found.files, "file"), human(found.bytes)))?;
     row("optimised", format!("{}, {}", counted(found.stubs, "file"), human(found.stub_bytes)))?;
+    row("saved", format!("{}, which only the store holds", human(found.saved_bytes)))?;
     row("recalled", human(found.recalled_bytes))?;
     row("on the disk", human(found.disk_bytes))?;
     let complaint = share.complaint();
@@ -45,6 +46,7 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
             "bytes_on_disk": found.disk_bytes,
             "files_optimized": found.stubs,
             "bytes_optimized": found.stub_bytes,
+            "bytes_saved": found.saved_bytes,
             "bytes_recalled": found.recalled_bytes,
             "foreign_stubs": found.foreign,
             "problems": found.problems,
