@@ -120,8 +120,19 @@ fn r88_a_store_mounted_inside_a_source_is_left_out() {
 
 /// Files that operating systems, network disks and editors leave in directories.
 const FOREIGN: [&str; 14] = [
-    ".DS_Store", "._config", "Thumbs.db", "desktop.ini", "ehthumbs.db", ".nfs0000000000000001",
-    ".directory", "config~", ".config.swp", "#config#", "Icon\r", "~lock.x#", ".fuse_hidden01",
+    ".DS_Store",
+    "._config",
+    "Thumbs.db",
+    "desktop.ini",
+    "ehthumbs.db",
+    ".nfs0000000000000001",
+    ".directory",
+    "config~",
+    ".config.swp",
+    "#config#",
+    "Icon\r",
+    "~lock.x#",
+    ".fuse_hidden01",
     "00000000000000000000000000000000.part",
 ];
 
