@@ -35,10 +35,8 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(format!("v{FORMAT_VERSION}"))
-        .join(name)
+    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    golden.join(format!("v{FORMAT_VERSION}")).join(name)
 }
 
 fn update() -> bool {
@@ -309,10 +307,9 @@ fn entries() -> Vec<Entry> {
 }
 
 fn directory_map() -> DirectoryMap {
-    let part = |byte, first_name: &[u8], entries, bytes| DirectoryPart {
-        leaf: reference(byte, 2),
-        first_name: first_name.to_vec(),
-        totals: Totals { entries, bytes, chunks: 2 * entries },
+    let part = |byte, first_name: &[u8], entries, bytes| {
+        let totals = Totals { entries, bytes, chunks: 2 * entries };
+        DirectoryPart { leaf: reference(byte, 2), first_name: first_name.to_vec(), totals }
     };
     DirectoryMap { parts: vec![part(1, b"a", 3, 4), part(2, b"b", 0, 0)] }
 }
