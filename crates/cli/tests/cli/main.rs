@@ -9,6 +9,9 @@
 //! | [`json`] | what programs may rely on |
 //! | [`estimating`] | what sharing a directory would give |
 //! | [`sources`] | missing sources, lists, patterns, the store among them |
+//! | [`readable`] | leases, attributes, dead mounts, patterns of any bytes, deep trees |
+//! | [`words`] | files that could not be read, or changed |
+//! | [`clocks`] | snapshots whose dates cannot be right |
 //! | [`streams`] | standard input and commands |
 //! | [`forgetting`] | policies, refusals, and the way back |
 //! | [`profiles`] | the configuration file and the environment |
@@ -33,6 +36,7 @@
 mod bounds;
 mod buckets;
 mod checking;
+mod clocks;
 mod collecting;
 mod copying;
 mod databases;
@@ -59,6 +63,7 @@ mod places;
 mod planted;
 mod presets;
 mod profiles;
+mod readable;
 mod references;
 mod remedies;
 mod restoring;
@@ -86,3 +91,4 @@ mod streams;
 mod support;
 mod switches;
 mod terminal;
+mod words;
