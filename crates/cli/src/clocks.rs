@@ -38,7 +38,7 @@ pub fn warn_of_latest(output: &Output, snapshots: &[&Snapshot], now_ns: i64) {
     let last = snapshots.iter().max_by_key(|one| one.saved_order());
     let (Some(latest), Some(last)) = (latest, last) else { return };
     let is_future = is_dated_before(now_ns, latest.record.started_ns);
-    let is_passed_over = latest.sequence < last.sequence
+    let is_passed_over = (1..last.sequence).contains(&latest.sequence)
         && is_dated_before(last.record.started_ns, latest.record.started_ns);
     if is_future || is_passed_over {
         let when = if is_future { ", in the future" } else { "" };
@@ -57,6 +57,7 @@ fn misdated<'a>(snapshots: &[&'a Snapshot], now_ns: i64) -> (Vec<&'a Snapshot>, 
     let is_future = |one: &&Snapshot| is_dated_before(now_ns, one.record.started_ns);
     let (future, mut others): (Vec<&Snapshot>, Vec<&Snapshot>) =
         snapshots.iter().copied().partition(is_future);
+    others.retain(|one| one.sequence > 0);
     others.sort_unstable_by_key(|one| one.sequence);
     let mut early = Vec::new();
     // The latest date of all that were saved earlier; those with one number were saved together.

@@ -25,6 +25,7 @@
 //! | [`attributes`] | what the file system says about an entry |
 //! | [`renewal`] | a newer epoch is taken notice of (W8) |
 //! | [`storing`] | the session around it: what it may rely on, streams, commit |
+//! | [`parents`] | which earlier snapshot a backup is compared with |
 //! | [`publish`] | the snapshot: parent, record, starting over when fenced |
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
@@ -58,6 +59,7 @@ pub mod left_out;
 pub mod levels;
 pub mod mount_points;
 pub mod namesakes;
+pub mod parents;
 pub mod publish;
 pub mod read;
 pub mod renewal;

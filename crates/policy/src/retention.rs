@@ -53,7 +53,7 @@ pub struct Candidate {
     pub tags: Vec<String>,
     /// Whether it must be kept whatever the policy says.
     pub hold: bool,
-    /// Its place in the order in which snapshots were saved, which no clock decides.
+    /// Its place in the order in which snapshots were saved, which no clock decides; 0: it has none.
     pub sequence: u64,
 }
 
@@ -271,7 +271,7 @@ fn decide_group(
 fn misdated_last(members: &[&Candidate], now_ns: i64) -> Option<SessionId> {
     let last = members.iter().max_by_key(|one| (one.sequence, one.time_ns, one.id))?;
     let is_later = |other: &&Candidate| {
-        other.sequence < last.sequence
+        (1..last.sequence).contains(&other.sequence)
             && other.time_ns <= now_ns
             && is_dated_before(last.time_ns, other.time_ns)
     };

@@ -66,7 +66,7 @@ pub struct BackupArguments {
     stdin_filename: Option<OsString>,
     #[command(flatten)]
     record: BackupRecordArguments,
-    /// Compare with this snapshot instead of the newest of the same host and paths
+    /// Compare with this snapshot instead of the one of the same host and paths that was saved last
     #[arg(help_heading = "How", long, value_name = "SNAPSHOT", conflicts_with = "force")]
     parent: Option<SnapshotReference>,
     /// Compare with no snapshot: read every file

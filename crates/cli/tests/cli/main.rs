@@ -9,6 +9,9 @@
 //! | [`json`] | what programs may rely on |
 //! | [`estimating`] | what sharing a directory would give |
 //! | [`sources`] | missing sources, lists, patterns, the store among them |
+//! | [`readable`] | leases, attributes, dead mounts, patterns of any bytes, deep trees |
+//! | [`words`] | files that could not be read, or changed |
+//! | [`clocks`] | snapshots whose dates cannot be right |
 //! | [`streams`] | standard input and commands |
 //! | [`forgetting`] | policies, refusals, and the way back |
 //! | [`profiles`] | the configuration file and the environment |
@@ -35,6 +38,7 @@
 mod bounds;
 mod buckets;
 mod checking;
+mod clocks;
 mod collecting;
 mod copying;
 mod databases;
@@ -63,6 +67,7 @@ mod places;
 mod planted;
 mod presets;
 mod profiles;
+mod readable;
 mod references;
 mod remedies;
 mod restoring;
@@ -96,3 +101,4 @@ mod support;
 mod switches;
 mod taking_away;
 mod terminal;
+mod words;

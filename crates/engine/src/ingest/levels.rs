@@ -32,17 +32,18 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Lets go of a directory and takes an inner one in its place.
-    pub fn put(directory: &mut Arc<OwnedFd>, inner: &Arc<OwnedFd>) -> Result<Self> {
+    /// Lets go of a directory; one that stays open anyway stands in its place.
+    pub fn put(directory: &mut Arc<OwnedFd>, top: &Arc<OwnedFd>) -> Result<Self> {
         let identity = identity(&**directory)?;
-        *directory = Arc::clone(inner);
+        *directory = Arc::clone(top);
         Ok(Self { identity })
     }
 
-    /// Opens the directory again in the place of the inner one.
+    /// Opens the directory again, by the inner one, which is in its place when this fails.
     ///
     /// Errors: `Source` if it cannot be opened, or is not above the inner one any more.
-    pub fn take_back(self, directory: &mut Arc<OwnedFd>) -> Result<()> {
+    pub fn take_back(self, directory: &mut Arc<OwnedFd>, inner: Arc<OwnedFd>) -> Result<()> {
+        *directory = inner;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above = rustix::fs::openat(&**directory, "..", flags, Mode::empty())
             .map_err(|errno| Error::io("opening the directory again", errno.into()))?;
@@ -80,13 +81,14 @@ mod tests {
         std::fs::create_dir(path("other")).unwrap();
         let (mut directory, inner) = (opened(&path("outer")), opened(&path("outer/inner")));
         let before = identity(&directory).unwrap();
-        let aside = Aside::put(&mut directory, &inner).unwrap();
-        assert!(Arc::ptr_eq(&directory, &inner));
-        aside.take_back(&mut directory).unwrap();
+        let (top, before_it) = (opened(root.path()), Arc::downgrade(&directory));
+        let aside = Aside::put(&mut directory, &top).unwrap();
+        assert!(before_it.upgrade().is_none(), "it stays open");
+        aside.take_back(&mut directory, Arc::clone(&inner)).unwrap();
         assert_eq!(identity(&directory).unwrap(), before);
-        let aside = Aside::put(&mut directory, &inner).unwrap();
+        let aside = Aside::put(&mut directory, &top).unwrap();
         std::fs::rename(path("outer/inner"), path("other/inner")).unwrap();
-        assert_eq!(aside.take_back(&mut directory).unwrap_err().kind(), ErrorKind::Source);
+        assert_eq!(aside.take_back(&mut directory, inner).unwrap_err().kind(), ErrorKind::Source);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use super::left_out::LeftOut;
 use super::namesakes::Relative;
+use super::parents;
 use super::rewriting;
 use super::scattered::ScatteredFiles;
 use super::selecting::{self, Part};
@@ -17,7 +18,7 @@ use super::stubs::StubData;
 use super::top::{Root, nest, place};
 use super::versions::Versions;
 use super::walk::Keeping;
-use super::{BackupOptions, BackupReport, DeltaReport, ParentChoice, Selection, Source};
+use super::{BackupOptions, BackupReport, DeltaReport, Selection, Source};
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{ChunkIndex, PartitionIndex};
@@ -271,7 +272,7 @@ impl Backup<'_> {
         let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
         let strays = self.strays(&list)?;
-        let chosen = selection.map(|_| self.choose_parent(&list, names)).transpose()?;
+        let chosen = selection.map(|_| parents::choose(self.options, &list, names)).transpose()?;
         let mut parent = chosen.flatten();
         if let Some(snapshot) = &parent
             && !session.is_live(snapshot.id)?
@@ -306,7 +307,8 @@ impl Backup<'_> {
             dry_run,
             session: ready.id(),
         };
-        let relative = selection.and_then(|_| self.relative(&list, parent.as_ref()));
+        let host = &self.options.host;
+        let relative = selection.and_then(|_| parents::relative(host, &list, parent.as_ref()));
         let doubts = ready.doubts.clone();
         let index = Arc::clone(&ready.asked);
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
@@ -319,7 +321,11 @@ impl Backup<'_> {
             parent,
             relative,
             manifests,
-            latest: list.visible().map(|one| (one.record.started_ns, one.id)).max(),
+            latest: list
+                .visible()
+                .filter(|one| one.sequence > 0)
+                .map(|one| (one.record.started_ns, one.id))
+                .max(),
             heads: list.heads,
             new_names: list.new_names,
             strays,
@@ -331,15 +337,6 @@ impl Backup<'_> {
             part_index,
             index,
         })
-    }
-
-    /// The parent, or else the host's newest snapshot.
-    fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
-        let is_of_host = |one: &&Snapshot| one.record.host == self.options.host;
-        let of_host =
-            || list.visible().filter(is_of_host).max_by_key(|snapshot| snapshot.saved_order());
-        let one = &parent.or_else(of_host)?.record;
-        Some(Relative { root: one.root, files: one.summary.files })
     }
 
     /// Has a part's chunks looked up among its own.
@@ -355,27 +352,6 @@ impl Backup<'_> {
         let index = Arc::new(index);
         ready.asked = Arc::clone(&index) as Arc<dyn ChunkIndex>;
         Ok(Some(index))
-    }
-
-    fn choose_parent(&self, list: &SnapshotList, names: &[String]) -> Result<Option<Snapshot>> {
-        match self.options.parent {
-            ParentChoice::None => Ok(None),
-            ParentChoice::Snapshot(id) => list.get(id).cloned().map(Some).ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, format!("there is no snapshot {id}"))
-            }),
-            ParentChoice::Newest if let Some(share) = self.options.share => {
-                Ok(list.manifests(share).last().cloned())
-            }
-            ParentChoice::Newest => {
-                let same = |snapshot: &&Snapshot| {
-                    let record = &snapshot.record;
-                    record.host == self.options.host && record.paths == names
-                };
-                // Saved last: dates are those of clocks.
-                let same = list.visible().filter(same);
-                Ok(same.max_by_key(|snapshot| snapshot.saved_order()).cloned())
-            }
-        }
     }
 
     /// What records the placement of the only stream, if its chunks come in the tree's order.

@@ -18,7 +18,7 @@ use super::levels::{Aside, open_levels};
 use super::read::{Message, ReadJob};
 use super::scattered::{LINKS_MAX, Stretch};
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
-use super::stubs::{Reading, StubData, by_handle, refuse_covered};
+use super::stubs::{Reading, StubData, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -37,6 +37,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod describing;
 mod excluding;
 mod parent;
 mod reading;
@@ -137,6 +138,8 @@ pub struct Walk<'a> {
     bundle: Vec<Item>,
     batch: Option<Batch>,
     batch_directories_max: usize,
+    /// The source's uppermost directory, which stands in the place of those that are put aside.
+    top: Option<Arc<OwnedFd>>,
     /// How many levels stay open while what is below them is walked.
     levels_open: usize,
     /// Whether a directory was moved while what is below it was walked.
@@ -169,6 +172,7 @@ impl<'a> Walk<'a> {
             bundle,
             batch: None,
             batch_directories_max,
+            top: None,
             levels_open,
             is_lost: false,
             linked: HashSet::new(),
@@ -223,6 +227,7 @@ impl<'a> Walk<'a> {
             // Readers count from the root of the snapshot.
             let depth = path::components(&source.tree_path).count();
             let handle = &mut Arc::new(handle);
+            self.top = Some(Arc::clone(handle));
             return self.directory(handle, &source.tree_path, entry, parent, depth);
         }
         self.entry(&Arc::new(handle), file_name, &source.tree_path, entry, above)
@@ -401,14 +406,15 @@ impl<'a> Walk<'a> {
         self.left_out_above += usize::from(is_store);
         let aside = match depth < self.levels_open {
             true => None,
-            false => Some(Aside::put(directory, &handle)?),
+            false => {
+                let top = self.top.get_or_insert_with(|| Arc::clone(directory));
+                Some(Aside::put(directory, top)?)
+            }
         };
         let walked = self.directory(&mut handle, tree_path, entry, parent, depth + 1);
         self.left_out_above -= usize::from(is_store);
         let Some(aside) = aside else { return walked };
-        // What is below may have left its own directory behind.
-        *directory = handle;
-        let back = aside.take_back(directory);
+        let back = aside.take_back(directory, handle);
         self.is_lost = back.is_err();
         walked.and(back)
     }
@@ -474,48 +480,6 @@ impl<'a> Walk<'a> {
     /// Whether a file was met under another name, and is read under that.
     pub(super) fn is_linked(&self, entry: &Entry) -> bool {
         self.linked.contains(&(entry.device, entry.inode))
-    }
-
-    fn other(
-        &self,
-        directory: &Arc<OwnedFd>,
-        name: &OsStr,
-        tree_path: &[u8],
-        entry: &mut Entry,
-    ) -> Result<()> {
-        if entry.kind == EntryKind::Symlink {
-            let target = rustix::fs::readlinkat(&**directory, name, Vec::new())
-                .map_err(|errno| Error::io("reading the link", errno.into()))?;
-            entry.target = target.into_bytes();
-            if entry.target.len() > limits::SYMLINK_TARGET_MAX_BYTES {
-                return Err(Error::new(ErrorKind::LimitExceeded, "the link's target is too long"));
-            }
-        }
-        self.put_xattrs_by_path(directory, name, tree_path, entry)
-    }
-
-    /// Puts extended attributes into an entry, and tells of those that cannot be saved.
-    fn put_xattrs(
-        &self,
-        source: AttributeSource<'_>,
-        tree_path: &[u8],
-        entry: &mut Entry,
-    ) -> Result<()> {
-        match attributes::put_xattrs(entry, source) {
-            Err(error) => self.problem(tree_path, error),
-            Ok(()) => Ok(()),
-        }
-    }
-
-    pub(super) fn put_xattrs_by_path(
-        &self,
-        directory: &Arc<OwnedFd>,
-        name: &OsStr,
-        tree_path: &[u8],
-        entry: &mut Entry,
-    ) -> Result<()> {
-        let path = by_handle(directory, name);
-        self.put_xattrs(AttributeSource::Path(&path), tree_path, entry)
     }
 
     pub(super) fn send(&mut self, item: Item) -> Result<()> {

@@ -39,7 +39,7 @@ pub fn files(
 ) -> Result<()> {
     let levels_open = open_levels(open_files_max(), 1);
     let top = Arc::new(open_directory(share, Path::new("."))?);
-    let mut open = vec![Level { directory: top, path: Vec::new(), names: None, aside: None }];
+    let mut open = vec![Level { directory: Arc::clone(&top), path: Vec::new(), names: None, aside: None }];
     let device = status(share, OsStr::new("."))?.st_dev;
     loop {
         let is_too_deep = open.len() >= limits::DEPTH_MAX;
@@ -85,7 +85,7 @@ pub fn files(
                 let inner = open_directory(&**directory, Path::new(named)).map(Arc::new);
                 let inner = inner.and_then(|inner| {
                     if is_deep {
-                        *aside = Some(Aside::put(directory, &inner)?);
+                        *aside = Some(Aside::put(directory, &top)?);
                     }
                     Ok(inner)
                 });
@@ -101,7 +101,7 @@ pub fn files(
 
 /// A directory that the crawl is in.
 struct Level {
-    /// It, or the innermost one in its place.
+    /// It, or another one in its place.
     directory: Arc<OwnedFd>,
     path: Vec<u8>,
     /// Names that are left, once it was listed.
@@ -119,8 +119,7 @@ fn come_back(
     if let Some(Level { directory, path, names, aside }) = level
         && let Some(aside) = aside.take()
     {
-        *directory = inner;
-        if let Err(error) = aside.take_back(directory) {
+        if let Err(error) = aside.take_back(directory, inner) {
             problem(path, &error);
             *names = Some(Vec::new());
         }
@@ -137,4 +136,38 @@ fn names_in(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     let mut names = control::names_in(directory)?;
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::levels::LEVELS_OPEN_MAX;
+    use rustix::fs::{Mode, OFlags};
+
+    #[test]
+    fn r101_a_crawl_meets_all_files_of_a_deep_tree() {
+        let root = tempfile::tempdir().unwrap();
+        let mut path = root.path().to_owned();
+        for level in 0..2 * LEVELS_OPEN_MAX {
+            std::fs::write(path.join("a"), b"").unwrap();
+            std::fs::write(path.join("z"), b"").unwrap();
+            path.push(format!("level{}", level % 3));
+            std::fs::create_dir(&path).unwrap();
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let share = rustix::fs::open(root.path(), flags, Mode::empty()).unwrap();
+        let mut met = Vec::new();
+        let mut each = |file: Met<'_>| {
+            // The directory in hands is the one that holds the file.
+            let path = root.path().join(OsStr::from_bytes(&file.path[1..]));
+            let there = std::fs::symlink_metadata(path).unwrap();
+            let here = status(file.directory.as_fd(), OsStr::from_bytes(&file.entry.name))?;
+            assert_eq!(std::os::unix::fs::MetadataExt::ino(&there), here.st_ino);
+            met.push(file.path.to_vec());
+            Ok(())
+        };
+        files(share.as_fd(), &mut each, &mut |_, error| panic!("{error}")).unwrap();
+        assert_eq!(met.len(), 4 * LEVELS_OPEN_MAX);
+        assert!(met.is_sorted());
+    }
 }

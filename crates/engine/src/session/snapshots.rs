@@ -40,7 +40,7 @@ pub struct Snapshot {
     /// Whether `forget` has hidden it, or is about to forget it for good.
     pub hidden: bool,
     /// Its place in the order in which snapshots were saved ([`sequences`]); those that were saved
-    /// at the same time may have the same.
+    /// at the same time may have the same. 0: it was made out of others, and has a date of theirs.
     pub sequence: u64,
 }
 
@@ -62,6 +62,12 @@ impl Snapshot {
     pub fn holds_second_copies(&self) -> bool {
         self.is_manifest() && self.record.tags.iter().any(|tag| tag == SECOND_COPIES_TAG)
     }
+}
+
+/// Whether its date is when it was saved.
+fn is_dated_by_clock(record: &SnapshotRecord) -> bool {
+    matches!(record.kind, SnapshotKind::Backup | SnapshotKind::Manifest)
+        && record.original.is_none()
 }
 
 /// What tells second copies of a share's chunks from its manifests.
@@ -150,7 +156,10 @@ impl SnapshotList {
                 let known = list.changes.of(id);
                 known.apply(&mut record);
                 let hidden = marks.hidden.contains_key(&id) || known.is_forgotten();
-                let sequence = sequences.get(&id).copied().unwrap_or_default();
+                let sequence = match is_dated_by_clock(&record) {
+                    true => sequences.get(&id).copied().unwrap_or_default(),
+                    false => 0,
+                };
                 list.snapshots.push(Snapshot { id, record: *record, hidden, sequence });
             }
         }

@@ -134,3 +134,39 @@ proptest! {
         prop_assert!(again.iter().all(|one| one.keep), "{:?}", again);
     }
 }
+
+#[test]
+fn r102_what_was_saved_last_is_kept_whatever_its_clock_said() {
+    let now_ns = at("2025-06-15T12:00", &TimeZone::UTC);
+    let mut list: Vec<Candidate> = (0..5u8)
+        .map(|number| Candidate {
+            sequence: u64::from(number) + 1,
+            ..candidate(number, now_ns - i64::from(5 - number) * DAY_NS)
+        })
+        .collect();
+    // The clock began in 1970 when the last one was saved.
+    list.push(Candidate { sequence: 6, ..candidate(5, 86_400_000_000_000) });
+    let keeps = |list: &[Candidate], policy| kept(list, policy, &TimeZone::UTC);
+    for rule in ["last 1", "daily 1", "within 1h", "within-daily 1d"] {
+        assert!(keeps(&list, policy(rule)).contains(&5), "{rule}");
+    }
+    assert_eq!(keeps(&list, policy("last 2")), [3, 4, 5]);
+    // A rule that does not keep the newest does not keep it either.
+    list[2].tags = vec!["a".to_owned()];
+    let tagged = KeepPolicy { tags: vec!["a".parse().unwrap()], ..KeepPolicy::default() };
+    assert_eq!(keeps(&list, tagged), [2]);
+    // Once others were saved it is as old as it says.
+    list.push(Candidate { sequence: 7, ..candidate(6, now_ns) });
+    assert_eq!(keeps(&list, policy("last 2")), [4, 6]);
+    // A difference as there is between sound clocks, or another one saved at the same time.
+    list.truncate(5);
+    list.push(Candidate { sequence: 6, ..candidate(5, now_ns - DAY_NS - 300_000_000_000) });
+    assert_eq!(keeps(&list, policy("last 1")), [4]);
+    list[5] = Candidate { sequence: 5, ..candidate(5, 86_400_000_000_000) };
+    assert_eq!(keeps(&list, policy("last 1")), [4]);
+    // Copies have dates of their own and no place in the order.
+    list[5] = Candidate { sequence: 6, ..candidate(5, now_ns - 2 * DAY_NS) };
+    list[4].sequence = 0;
+    list[3].sequence = 0;
+    assert_eq!(keeps(&list, policy("last 1")), [4]);
+}

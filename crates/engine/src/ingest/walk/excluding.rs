@@ -4,6 +4,7 @@
 //! that, the item is looked at first; so it is in shares, where what is left out is looked through
 //! for stubs.
 
+use super::parent::ParentDirectory;
 use super::{Item, Walk};
 use crate::ingest::mount_points::{Mount, MountPoints};
 use crate::ingest::source_tree::ArrangedSource;
@@ -14,8 +15,6 @@ use rustix::fs::{AtFlags, FileType};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-
-use super::parent::ParentDirectory;
 
 /// A name as its directory's list has it.
 pub(super) struct Name {

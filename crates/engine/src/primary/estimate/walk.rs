@@ -133,6 +133,8 @@ pub struct Walk<'a> {
     device: u64,
     /// What is mounted where, if directories of other file systems are left alone.
     mounts: Option<MountPoints>,
+    /// What stands in the place of directories that are put aside.
+    top: Option<Arc<OwnedFd>>,
     levels_open: usize,
     /// Whether a directory was moved while what is below it was walked.
     is_lost: bool,
@@ -160,6 +162,7 @@ impl<'a> Walk<'a> {
             real_root: Vec::new(),
             device: 0,
             mounts: selection.one_file_system.then(MountPoints::load),
+            top: None,
             levels_open: open_levels(open_files_max(), 1),
             is_lost: false,
             linked: HashMap::new(),
@@ -332,11 +335,10 @@ impl<'a> Walk<'a> {
         if depth < self.levels_open {
             return self.directory(&mut handle, path, is_included, budget_bytes, depth + 1);
         }
-        let aside = Aside::put(directory, &handle)?;
+        let top = self.top.get_or_insert_with(|| Arc::clone(directory));
+        let aside = Aside::put(directory, top)?;
         self.directory(&mut handle, path, is_included, budget_bytes, depth + 1)?;
-        // What is below may have left its own directory behind.
-        *directory = handle;
-        if let Err(error) = aside.take_back(directory) {
+        if let Err(error) = aside.take_back(directory, handle) {
             self.is_lost = true;
             self.problem(path, &error);
         }

@@ -1,0 +1,45 @@
+//! Which earlier snapshot a backup is compared with.
+//!
+//! Of several the one that was saved last: dates come from clocks, which may have been wrong.
+
+use super::namesakes::Relative;
+use super::{BackupOptions, ParentChoice};
+use crate::session::{Snapshot, SnapshotList};
+use onefold_types::{Error, ErrorKind, Result};
+
+/// The parent that is asked for; none if there is none of the same host and paths.
+pub fn choose(
+    options: &BackupOptions,
+    list: &SnapshotList,
+    names: &[String],
+) -> Result<Option<Snapshot>> {
+    match options.parent {
+        ParentChoice::None => Ok(None),
+        ParentChoice::Snapshot(id) => {
+            list.get(id).cloned().map(Some).ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("there is no snapshot {id}"))
+            })
+        }
+        ParentChoice::Newest if let Some(share) = options.share => {
+            Ok(list.manifests(share).last().cloned())
+        }
+        ParentChoice::Newest => {
+            let same = |snapshot: &&Snapshot| {
+                let record = &snapshot.record;
+                record.host == options.host && record.paths == names
+            };
+            let same = list.visible().filter(same);
+            Ok(same.max_by_key(|snapshot| snapshot.saved_order()).cloned())
+        }
+    }
+}
+
+/// The parent, or else the snapshot of the host that was saved last.
+pub fn relative(host: &str, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
+    let of_host = || {
+        let of_host = list.visible().filter(|one| one.record.host == host);
+        of_host.max_by_key(|snapshot| snapshot.saved_order())
+    };
+    let one = &parent.or_else(of_host)?.record;
+    Some(Relative { root: one.root, files: one.summary.files })
+}
