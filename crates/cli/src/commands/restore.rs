@@ -297,11 +297,13 @@ fn describe_surplus(
         let kept = counted(surplus.kept, "item");
         let more = match options.delete {
             Delete::Unknown => "",
-            _ => "; --delete-unknown deletes also what is not, except on other mounts",
+            _ => "; --delete-unknown deletes them as well, but for those on other mounts",
         };
+        let are = if surplus.kept == 1 { "is" } else { "are" };
         output.warning(&format!(
-            "{kept} not in the snapshot kept: it cannot know whether they were there, since \
-             their directories were not saved whole or something is mounted there{more}"
+            "{kept} {are} kept that {are} not in the snapshot: it cannot know whether they were \
+             there, since their directories were not saved whole or something is mounted there\
+             {more}"
         ));
     }
     let elsewhere = &report.owners_elsewhere;
