@@ -29,9 +29,7 @@ use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
 use generations::KeyStatus;
 use onefold_chunking::Chunker;
-use onefold_crypto::{
-    Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
-};
+use onefold_crypto::{Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts};
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{ChunkerSettings, Configuration};
 use onefold_format::delta::DeltaChoice;

@@ -120,8 +120,19 @@ fn r88_a_store_mounted_inside_a_source_is_left_out() {
 
 /// Files that operating systems, network disks and editors leave in directories.
 const FOREIGN: [&str; 14] = [
-    ".DS_Store", "._config", "Thumbs.db", "desktop.ini", "ehthumbs.db", ".nfs0000000000000001",
-    ".directory", "config~", ".config.swp", "#config#", "Icon\r", "~lock.x#", ".fuse_hidden01",
+    ".DS_Store",
+    "._config",
+    "Thumbs.db",
+    "desktop.ini",
+    "ehthumbs.db",
+    ".nfs0000000000000001",
+    ".directory",
+    "config~",
+    ".config.swp",
+    "#config#",
+    "Icon\r",
+    "~lock.x#",
+    ".fuse_hidden01",
     "00000000000000000000000000000000.part",
 ];
 
@@ -185,9 +196,9 @@ fn r115_a_store_is_made_in_no_other_store_and_a_refused_one_leaves_nothing() {
         all.sort();
         all
     };
-    let before = tree("");
     let inside = sandbox.arg("store/inner/deep");
     std::os::unix::fs::symlink(sandbox.path("store"), sandbox.path("link")).unwrap();
+    let before = tree("");
     for place in [&inside, &sandbox.arg("store/inner"), &sandbox.arg("link/inner")] {
         let run = sandbox.run(&["-r", place, "init", "--encryption", "none"]).expect(1);
         assert!(run.stderr.contains("inside the store"), "{}", run.stderr);

@@ -31,8 +31,7 @@ fn small_containers() -> InitOptions {
 }
 
 fn checked(repository: &Arc<Repository>) -> CheckReport {
-    let options =
-        CheckOptions { read_data: ReadData::All, threads: 2, record_quarantine: false };
+    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_quarantine: false };
     check::check(repository, options, &Job::unattended().0).unwrap()
 }
 
@@ -84,12 +83,11 @@ fn r114_the_slower_of_two_collections_reports_no_damage_of_a_sound_store() {
 #[test]
 fn r115_what_is_put_twice_on_the_way_counts_as_stored() {
     let (memory, store) = in_memory();
-    let repeating: Arc<dyn Store> = Arc::new(Faulty::scripted(memory, |call| {
-        match call.operation == Operation::Put {
+    let repeating: Arc<dyn Store> =
+        Arc::new(Faulty::scripted(memory, |call| match call.operation == Operation::Put {
             true => Fault::After(ErrorKind::AlreadyExists),
             false => Fault::None,
-        }
-    }));
+        }));
     create(&repeating, &small_containers());
     let (ids, bytes) = snapshots(&repeating, 3);
     retention::forget(&open(&repeating), &ids[..1], "test").unwrap();
@@ -131,9 +129,8 @@ fn r115_a_configuration_with_any_bit_flipped_opens_by_its_copy() {
                 let mut flipped = written.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 // A choice that there is cannot be told from the one that was made without a key.
-                let is_another = Configuration::decode(&flipped).is_ok_and(|read| {
-                    read != configuration && configuration.encryption == "none"
-                });
+                let is_another = Configuration::decode(&flipped)
+                    .is_ok_and(|read| read != configuration && configuration.encryption == "none");
                 replace(&memory, name, &flipped);
                 let opened = open(&store);
                 assert!(is_another || *opened.configuration() == configuration, "{name} {bit}");

@@ -5,8 +5,8 @@
 //! all others are looked at: those whose section opens nowhere are put in quarantine then, and the
 //! collection begins anew without them.
 
-use super::rounds::Rounds;
 use super::Collector;
+use super::rounds::Rounds;
 use crate::collection::inventory::Inventory;
 use crate::container::list;
 use crate::container::unreadable;
@@ -89,10 +89,7 @@ impl Collector<'_> {
     }
 
     /// Those of some containers whose section opens nowhere, and why they are kept.
-    pub(super) fn kept_unread(
-        &self,
-        some: &[ContainerId],
-    ) -> Result<Vec<(ContainerId, String)>> {
+    pub(super) fn kept_unread(&self, some: &[ContainerId]) -> Result<Vec<(ContainerId, String)>> {
         let (_, inventory) = self.inventory(false)?;
         let is_unread = |id: &&ContainerId| {
             let container = inventory.ordinal(**id).and_then(|at| inventory.containers.get(at));
