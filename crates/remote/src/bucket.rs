@@ -207,6 +207,17 @@ impl BucketStore {
         )
     }
 
+    /// The same of bytes that nobody else puts: if they are there, somebody on the way has repeated
+    /// the request.
+    pub(crate) fn put_own_at(&self, name: &str, bytes: Vec<u8>) -> Result<Put> {
+        let path = self.prefix.clone().join(conditional::DIRECTORY).join(name);
+        let bytes = Bytes::from(bytes);
+        match self.put_new(&path, bytes.clone())? {
+            Put::Taken if self.holds(&path, &bytes)? => Ok(Put::Made),
+            put => Ok(put),
+        }
+    }
+
     /// Deletes an object beside the store's own.
     pub(crate) fn delete_at(&self, name: &str) -> Result<()> {
         self.remove(&self.prefix.clone().join(conditional::DIRECTORY).join(name))

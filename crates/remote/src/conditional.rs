@@ -82,7 +82,7 @@ fn race(store: &BucketStore) -> Result<usize> {
     let (barrier, winners) = (Barrier::new(RACERS), AtomicUsize::new(0));
     let run = || -> Result<()> {
         barrier.wait();
-        if store.put_at(&name, content()?)? == Put::Made {
+        if store.put_own_at(&name, content()?)? == Put::Made {
             winners.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())

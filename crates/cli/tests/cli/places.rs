@@ -196,9 +196,9 @@ fn r115_a_store_is_made_in_no_other_store_and_a_refused_one_leaves_nothing() {
         all.sort();
         all
     };
-    let before = tree("");
     let inside = sandbox.arg("store/inner/deep");
     std::os::unix::fs::symlink(sandbox.path("store"), sandbox.path("link")).unwrap();
+    let before = tree("");
     for place in [&inside, &sandbox.arg("store/inner"), &sandbox.arg("link/inner")] {
         let run = sandbox.run(&["-r", place, "init", "--encryption", "none"]).expect(1);
         assert!(run.stderr.contains("inside the store"), "{}", run.stderr);

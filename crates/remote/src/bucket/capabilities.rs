@@ -33,7 +33,7 @@ impl BucketStore {
     pub fn capabilities(&self) -> Capabilities {
         let conditional_put = self.prove(Proof::First);
         let object = conditional::trial().and_then(|(name, bytes)| {
-            match self.put_at(&name, bytes.clone())? {
+            match self.put_own_at(&name, bytes.clone())? {
                 Put::Made => Ok((name, bytes)),
                 Put::Taken => Err(Error::damaged("a new name is taken")),
             }
