@@ -14,6 +14,7 @@
 //! | [`selecting`] | one partition of a source, and the index of its chunks alone |
 //! | [`stubs`] | files whose data is in the store already |
 //! | [`left_out`] | what the selection left out, counted |
+//! | [`links`] | which names are of one file |
 //! | [`namesakes`] | files of an earlier snapshot by their names |
 //! | [`versions`] | what stands in the places of new chunks in earlier versions of their files |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
@@ -53,6 +54,7 @@ use std::time::Duration;
 pub mod assemble;
 pub mod attributes;
 pub mod left_out;
+pub mod links;
 pub mod namesakes;
 pub mod publish;
 pub mod read;

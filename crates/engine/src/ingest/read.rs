@@ -10,6 +10,7 @@
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
+use super::links::{self, Identity, LinkedName};
 use super::namesakes::EarlierContent;
 use super::scattered::Stretch;
 use super::versions::{VersionedFile, Versions};
@@ -73,6 +74,7 @@ pub enum Element {
 }
 
 /// What became known of a file by reading it.
+#[derive(Default)]
 pub struct FileEnd {
     /// The entry as it was when the file had been read; `None` for a stream.
     pub entry: Option<Entry>,
@@ -80,6 +82,27 @@ pub struct FileEnd {
     pub changed_while_read: bool,
     /// Whether it was not there any more; nothing else is of it.
     pub is_gone: bool,
+    /// Of a file with several names.
+    pub link: Option<LinkEnd>,
+}
+
+/// What became known of a file with several names.
+pub struct LinkEnd {
+    /// What tells it from other files.
+    pub identity: Identity,
+    /// Which name it is.
+    pub name: LinkEndName,
+}
+
+/// Which name of a file was read, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEndName {
+    /// The first that was met.
+    First,
+    /// A further one, read by itself.
+    Itself,
+    /// A further one, not read: it has what the first has.
+    AsFirst,
 }
 
 /// Chunks of one or more files, in order.
@@ -103,6 +126,8 @@ pub struct FileTask {
     pub name: CString,
     /// Its entry, from its status before.
     pub entry: Entry,
+    /// Which of its file's names it is.
+    pub link: LinkedName,
     /// What the parent snapshot has under its path.
     pub earlier: Option<EarlierContent>,
     /// What is read of a file that is kept; nothing if all of it is read.
@@ -291,6 +316,25 @@ impl Read for StubReader {
     }
 }
 
+/// The status of a file that is open.
+fn status(task: &FileTask, file: &File) -> Result<Entry> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| Error::io("its status", errno.into()))?;
+    Ok(attributes::entry_of(task.entry.name.clone(), &stat))
+}
+
+/// The end of a further name of a file that was read, and is still the same.
+fn end_as_first(task: &FileTask, file: &File) -> Result<Option<FileEnd>> {
+    let LinkedName::Further(further) = &task.link else { return Ok(None) };
+    let mut entry = status(task, file)?;
+    let identity = Identity::of(file, &entry);
+    if !links::has_trusted_numbers(file) || !further.is_of(&identity) {
+        return Ok(None);
+    }
+    entry.xattrs = attributes::xattrs(AttributeSource::Open(file.as_fd()))?;
+    let link = Some(LinkEnd { identity, name: LinkEndName::AsFirst });
+    Ok(Some(FileEnd { entry: Some(entry), link, ..FileEnd::default() }))
+}
+
 struct FileReader<'a> {
     repository: &'a Arc<Repository>,
     /// `None` if nobody wants to know.
@@ -350,8 +394,7 @@ impl FileReader<'_> {
                 }
             }
         }
-        let end = FileEnd { entry: None, changed_while_read: false, is_gone: false };
-        self.message.elements.push(Element::End(Box::new(Ok(end))));
+        self.message.elements.push(Element::End(Box::new(Ok(FileEnd::default()))));
         Ok(())
     }
 
@@ -381,23 +424,25 @@ impl FileReader<'_> {
         let mut file = match task.open() {
             Ok(opened) => opened,
             Err(Errno::NOENT) => {
-                return Ok(FileEnd { entry: None, changed_while_read: false, is_gone: true });
+                return Ok(FileEnd { is_gone: true, ..FileEnd::default() });
             }
             Err(errno) => return Err(Error::io("opening it", errno.into())),
         };
+        if let Some(end) = end_as_first(&task, &file)? {
+            return Ok(end);
+        }
         let expected = usize::try_from(task.entry.size).unwrap_or(usize::MAX);
         let length = match self.as_stub(&file)? {
             Some(mut stub) => self.contents(&mut stub, expected)?,
             None => self.contents(&mut file, expected)?,
         };
-        let stat =
-            rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
-        let mut entry = attributes::entry_of(task.entry.name.clone(), &stat);
+        let mut entry = status(&task, &file)?;
         if entry.kind != task.entry.kind {
             return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }
         let changed_while_read =
             !attributes::is_same_state(&entry, &task.entry) || entry.size != length;
+        let identity = (entry.links > 1).then(|| Identity::of(&file, &entry));
         entry.size = length;
         entry.xattrs = attributes::xattrs(AttributeSource::Open(file.as_fd()))?;
         if changed_while_read {
@@ -405,7 +450,19 @@ impl FileReader<'_> {
         }
         let now_ns = self.repository.environment().clock.now_ns();
         attributes::distrust_if_recent(&mut entry, now_ns);
-        Ok(FileEnd { entry: Some(entry), changed_while_read, is_gone: false })
+        let is_certain = entry.changed != onefold_format::node::Time::default();
+        let link = identity.map(|identity| LinkEnd {
+            identity,
+            name: match &task.link {
+                LinkedName::First(first) if is_certain => {
+                    first.was_read(identity);
+                    LinkEndName::First
+                }
+                LinkedName::First(_) => LinkEndName::First,
+                LinkedName::Only | LinkedName::Further(_) => LinkEndName::Itself,
+            },
+        });
+        Ok(FileEnd { entry: Some(entry), changed_while_read, is_gone: false, link })
     }
 
     /// The reader of a stub that holds some of its data itself.
@@ -423,7 +480,7 @@ impl FileReader<'_> {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             end => end,
         };
-        let end = end.map(|_| FileEnd { entry: None, changed_while_read: false, is_gone: false });
+        let end = end.map(|_| FileEnd::default());
         self.message.elements.push(Element::End(Box::new(end)));
         Ok(())
     }

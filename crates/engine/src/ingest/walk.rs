@@ -13,7 +13,8 @@ use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
 use super::read::{Message, ReadJob};
-use super::scattered::{LINKS_MAX, Stretch};
+use super::links::Links;
+use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
@@ -26,7 +27,6 @@ use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -74,13 +74,6 @@ pub enum Item {
     Again(Entry, u64),
     /// A stub, whose data is in the store.
     Stored(Entry),
-    /// A further name of a file met before.
-    Linked {
-        /// Its path, for messages.
-        path: Vec<u8>,
-        /// Its entry; content is missing.
-        entry: Entry,
-    },
     /// A link, device, pipe or socket.
     Other(Entry),
     /// The directory entered last is complete.
@@ -129,7 +122,7 @@ pub struct Walk<'a> {
     bundle: Vec<Item>,
     batch: Option<Batch>,
     batch_directories_max: usize,
-    linked: HashSet<(u64, u64)>,
+    links: Arc<Links>,
     device: u64,
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
@@ -154,7 +147,7 @@ impl<'a> Walk<'a> {
             bundle,
             batch: None,
             batch_directories_max,
-            linked: HashSet::new(),
+            links: Arc::default(),
             device: 0,
             left_out,
             left_out_above: 0,
@@ -409,21 +402,12 @@ impl<'a> Walk<'a> {
             self.left_out.put_off += 1;
             return Ok(());
         }
-        if entry.links > 1 {
-            if self.is_linked(&entry) {
-                entry.xattrs = self.xattrs_by_path(directory, name)?;
-                return self.send(Item::Linked { path: tree_path.to_vec(), entry });
-            }
-            if self.linked.len() < LINKS_MAX {
-                self.linked.insert((entry.device, entry.inode));
-            }
-        }
         self.read(directory, name, tree_path, entry, known.as_ref())
     }
 
     /// Whether a file was met under another name, and is read under that.
     pub(super) fn is_linked(&self, entry: &Entry) -> bool {
-        self.linked.contains(&(entry.device, entry.inode))
+        self.links.has(entry)
     }
 
     fn other(&self, directory: &Arc<OwnedFd>, name: &OsStr, entry: &mut Entry) -> Result<()> {
