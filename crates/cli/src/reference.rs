@@ -84,6 +84,7 @@ pub fn candidate(snapshot: &Snapshot) -> Candidate {
         paths: record.paths.clone(),
         tags: record.tags.clone(),
         hold: record.hold,
+        is_empty: record.summary.bytes == 0,
     }
 }
 

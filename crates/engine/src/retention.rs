@@ -144,6 +144,7 @@ pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {
             paths: snapshot.record.paths.clone(),
             tags: snapshot.record.tags.clone(),
             hold: snapshot.record.hold,
+            is_empty: snapshot.record.summary.bytes == 0,
         })
         .collect()
 }

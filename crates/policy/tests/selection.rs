@@ -20,6 +20,7 @@ fn candidate(first: [u8; 2], time_ns: i64, host: &str, tags: &str, paths: &str) 
         paths: strings(paths),
         tags: strings(tags),
         hold: false,
+        is_empty: false,
     }
 }
 

@@ -79,8 +79,7 @@ impl Identity {
 #[must_use]
 pub fn has_trusted_numbers(file: impl AsFd) -> bool {
     // The type is as wide as the machine says.
-    let is_trusted =
-        |magic: u64| !UNTRUSTED_MAGICS.contains(&(magic & u64::from(u32::MAX)));
+    let is_trusted = |magic: u64| !UNTRUSTED_MAGICS.contains(&(magic & u64::from(u32::MAX)));
     rustix::fs::fstatfs(file).is_ok_and(|found| is_trusted(found.f_type as u64))
 }
 

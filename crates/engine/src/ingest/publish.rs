@@ -159,6 +159,7 @@ impl Backup<'_> {
             let mut ready = self.begin(names, Some(selection))?;
             selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
+            let parent_summary = ready.parent.as_ref().map(|parent| parent.record.summary);
             let records = source_tree::are_in_tree_order(&sources);
             let store = Arc::clone(&ready.session.store);
             let manifests = std::mem::take(&mut ready.manifests);
@@ -185,6 +186,7 @@ impl Backup<'_> {
                     parent_root,
                     keep: &keep,
                     stubs: &stubs,
+                    parent_summary: parent_summary.unwrap_or_default(),
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;

@@ -88,10 +88,18 @@ fn components_of(path: &Path) -> Result<SourceComponents> {
             components.push((name.as_bytes().to_vec(), prefix.clone()));
         }
     }
-    if clean.as_os_str().is_empty() {
+    // With a slash behind it a link is what it leads to, as everywhere.
+    if clean.as_os_str().is_empty() || leads_on(path) {
         clean.push(".");
     }
     Ok((components, clean))
+}
+
+/// Whether a path is written as that of a directory: `link/` and `link/.` are what the link leads to.
+#[must_use]
+pub fn leads_on(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
 }
 
 fn insert(

@@ -11,9 +11,9 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
-use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
-use super::read::{Message, ReadJob};
+use super::left_out::{CACHE_TAG, Emptied, LeftOut, is_cache, is_gone, is_store};
 use super::links::Links;
+use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
@@ -23,7 +23,8 @@ use crate::repository::Repository;
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender};
-use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::node::{Entry, EntryKind, Reference, Totals};
+use onefold_format::record::Summary;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -113,6 +114,8 @@ pub struct WalkContext<'a> {
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> Keeping + Sync),
     /// What is known of the data of stubs.
     pub stubs: &'a StubData<'a>,
+    /// What the parent snapshot has.
+    pub parent_summary: Summary,
 }
 
 /// The walk over some sources.
@@ -124,6 +127,8 @@ pub struct Walk<'a> {
     batch_directories_max: usize,
     links: Arc<Links>,
     device: u64,
+    /// Whether the directory that is entered next is the source.
+    is_at_source: bool,
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
     pub(super) left_out_above: usize,
@@ -149,6 +154,7 @@ impl<'a> Walk<'a> {
             batch_directories_max,
             links: Arc::default(),
             device: 0,
+            is_at_source: false,
             left_out,
             left_out_above: 0,
             absolute: None,
@@ -176,6 +182,7 @@ impl<'a> Walk<'a> {
         let stat = rustix::fs::lstat(on_disk)
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
+        self.is_at_source = true;
         self.absolute = absolute_form(source);
         let name =
             source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
@@ -192,6 +199,8 @@ impl<'a> Walk<'a> {
             let parent = self.parent_directory(above.as_ref());
             // Readers count from the root of the snapshot.
             let depth = path::components(&source.tree_path).count();
+            let known = above.as_ref().map(|(known, _)| known.totals);
+            let parent = (parent, known);
             return self.directory(Arc::new(handle), &source.tree_path, entry, parent, depth);
         }
         self.entry(&Arc::new(handle), file_name, &source.tree_path, entry, above)
@@ -202,16 +211,26 @@ impl<'a> Walk<'a> {
         handle: Arc<OwnedFd>,
         tree_path: &[u8],
         mut entry: Entry,
-        mut parent: ParentDirectory,
+        (mut parent, had): (ParentDirectory, Option<Totals>),
         depth: usize,
     ) -> Result<()> {
+        let is_source = std::mem::take(&mut self.is_at_source);
         if depth >= limits::DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
+        let marked_before = self.left_out.marked_directories();
         let names = match self.names(&handle) {
             Ok(names) => names,
             Err(error) => return self.problem(tree_path, error),
         };
+        if is_source && self.left_out.marked_directories() > marked_before {
+            self.left_out.marked_sources.push(path::display(tree_path));
+        }
+        if let (true, Some(had)) = (names.is_empty(), had) {
+            let shown = path::display(tree_path);
+            let of = &self.context.parent_summary;
+            self.left_out.emptied.extend(Emptied::of(&shown, &had, of, is_source));
+        }
         entry.xattrs = match attributes::xattrs(AttributeSource::Open(handle.as_fd())) {
             Ok(xattrs) => xattrs,
             Err(error) => {
@@ -346,7 +365,8 @@ impl<'a> Walk<'a> {
             return self.send(Item::Leave);
         }
         let handle = Arc::new(open_directory(&**directory, name, true)?);
-        let parent = self.parent_directory(known.as_ref());
+        let had = known.as_ref().map(|(known, _)| known.totals);
+        let parent = (self.parent_directory(known.as_ref()), had);
         // Whoever opens that store later cannot read stubs, nor can a store keep its own data.
         let is_store = selection.cold.is_some() && !self.is_left_out() && is_store(&handle);
         if is_store {

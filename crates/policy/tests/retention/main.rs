@@ -32,6 +32,7 @@ fn candidate(number: u8, time_ns: i64) -> Candidate {
         paths: vec!["/home".to_owned()],
         tags: Vec::new(),
         hold: false,
+        is_empty: false,
     }
 }
 
