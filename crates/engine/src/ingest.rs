@@ -74,7 +74,7 @@ pub mod walk;
 pub enum Source {
     /// Files and directories.
     Paths {
-        /// Where they are; relative paths stay relative in the snapshot.
+        /// Where they are; the snapshot has their absolute paths.
         paths: Vec<PathBuf>,
         /// What to leave out.
         selection: Box<Selection>,

@@ -19,7 +19,7 @@ use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use serde_json::json;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
@@ -143,9 +143,22 @@ fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
     )
 }
 
+/// Patterns for what is restored from a directory on: those of paths below it without its own.
+fn below(base: &str, patterns: &[String]) -> Vec<String> {
+    let relative = |pattern: &String| {
+        let (taken_back, path) = match pattern.strip_prefix('!') {
+            Some(path) => ("!", path),
+            None => ("", pattern.as_str()),
+        };
+        let rest = path.strip_prefix(base).filter(|rest| rest.starts_with('/'));
+        rest.map_or_else(|| pattern.clone(), |rest| format!("{taken_back}{rest}"))
+    };
+    patterns.iter().map(relative).collect()
+}
+
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
-    let location = Location::parse(&arguments.location)?;
+    let mut location = Location::parse(&arguments.location)?;
     let mut options = arguments.options(context.reading_threads())?;
     options.reach = context.reach();
     if let Some(store) = context.store_directory()?.filter(|_| !arguments.plan) {
@@ -155,6 +168,13 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
+    // In place everything is restored to where it was.
+    let is_in_place = options.target == Path::new("/");
+    if let (false, Some(base)) = (is_in_place, snapshots.base(&location, &filter)?) {
+        options.include = patterns(&below(&base, &arguments.include), &below(&base, &arguments.iinclude))?;
+        options.exclude = patterns(&below(&base, &arguments.exclude), &below(&base, &arguments.iexclude))?;
+        location.path = base.into_bytes();
+    }
     let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
     options.placed = placed;
     if arguments.plan {

@@ -86,3 +86,48 @@ fn r98_a_mark_in_the_very_source_is_told_of() {
     assert!(run.stderr.contains("bears a mark itself"), "{}", run.stderr);
     sandbox.run(&["backup", &source]).expect(0);
 }
+
+#[test]
+fn r100_one_directory_is_one_however_it_is_named() {
+    let sandbox = Sandbox::with_source();
+    let (root, source) = (sandbox.path(""), sandbox.arg("source"));
+    let save = |path: &str, from: &str| {
+        let mut command = sandbox.command(&["--json", "backup", path]);
+        command.current_dir(root.join(from));
+        sandbox.run_command(command).expect(0).message("summary")
+    };
+    let first = save(&source, "");
+    for (path, from) in [
+        ("source", ""),
+        ("./source/", ""),
+        ("source/../source", ""),
+        ("../source", "source"),
+        (".", "source"),
+    ] {
+        let found = save(path, from);
+        assert_eq!(found["files_unchanged"], first["files"], "{path}");
+        let run = sandbox.run(&["diff", "latest~1", "latest"]).expect(0);
+        assert!(!run.stdout.contains("one.txt"), "{path}: {}", run.stdout);
+    }
+    sandbox.run(&["forget", "--keep-last", "1"]).expect(0);
+    assert_eq!(sandbox.ids(&[]).len(), 1, "one series");
+}
+
+#[test]
+fn r100_what_was_named_relatively_is_restored_so_and_found_by_its_path() {
+    let sandbox = Sandbox::with_source();
+    let mut command = sandbox.command(&["backup", "source"]);
+    command.current_dir(sandbox.path(""));
+    sandbox.run_command(command).expect(0);
+    let real = sandbox.arg("source/one.txt");
+    for path in ["source", "/source", &sandbox.arg("source")] {
+        let listed = sandbox.run(&["ls", &format!("latest:{path}")]).expect(0);
+        assert!(listed.stdout.contains("one.txt"), "{path}: {}", listed.stdout);
+    }
+    for (number, include) in ["/source/one.txt", &real].iter().enumerate() {
+        let target = sandbox.arg(&format!("target {number}"));
+        sandbox.run(&["restore", "latest", "--target", &target, "--include", include]).expect(0);
+        let restored = std::path::Path::new(&target).join("source/one.txt");
+        assert!(restored.exists(), "{include}");
+    }
+}

@@ -33,7 +33,8 @@ use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Listing, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -60,14 +61,16 @@ pub fn backup(
     let more_bytes = memory.fixed_bytes - repository.memory().fixed_bytes;
     let _streams = repository.purse().take(more_bytes);
     let repository = &Arc::new(repository.with_memory(memory));
-    let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
+    let mut backup = Backup { repository, options, job, started_ns, fenced: 0, base: None };
     let mut report = match source {
         Source::Paths { paths, selection } => {
-            let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
+            let absolute = |path| source_tree::absolute(path).map(|path| shown(&path));
+            let names = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
+            backup.base = source_tree::base_of(&paths).map(|base| shown(&base));
             backup.paths(source_tree::arrange(&paths)?, &names, &selection)?
         }
         Source::Root { directory, name, selection } => {
-            backup.paths(source_tree::as_root(directory)?, &[name], &selection)?
+            backup.paths(source_tree::as_root(directory), &[name], &selection)?
         }
         Source::Stream { name, reader, finish } => {
             let read = |context: &StreamContext<'_>, writer: &mut StreamWriter| {
@@ -89,6 +92,8 @@ struct Backup<'a> {
     job: &'a Job,
     started_ns: i64,
     fenced: u32,
+    /// What all sources were given relative to.
+    base: Option<String>,
 }
 
 /// A session with what the snapshot is compared with.
@@ -499,7 +504,7 @@ impl Backup<'_> {
             host: options.host.clone(),
             user: options.user.clone(),
             paths: names.to_vec(),
-            base: None,
+            base: self.base.clone(),
             listing: Listing::Partial,
             tags: options.tags.clone(),
             description: options.description.clone(),
@@ -585,9 +590,6 @@ fn stream_lost() -> Error {
     )
 }
 
-fn absolute(source: &std::path::Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-    let absolute = std::path::absolute(source).unwrap_or_else(|_| source.to_path_buf());
-    let cleaned: PathBuf = absolute.components().collect();
-    path::display(cleaned.as_os_str().as_bytes())
+fn shown(path: &Path) -> String {
+    path::display(path.as_os_str().as_bytes())
 }

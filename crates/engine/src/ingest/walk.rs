@@ -15,7 +15,7 @@ use super::left_out::{CACHE_TAG, Emptied, LeftOut, is_cache, is_gone, is_store};
 use super::links::Links;
 use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
-use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
+use super::source_tree::{ArrangedSource, is_about_source, other_form};
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
@@ -132,9 +132,8 @@ pub struct Walk<'a> {
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
     pub(super) left_out_above: usize,
-    /// Of a source with a relative path: how long its path in the tree is, and the absolute path it
-    /// stands for. Patterns may be meant for either.
-    absolute: Option<(usize, Vec<u8>)>,
+    /// See [`other_form`].
+    other_form: Option<(usize, Vec<u8>)>,
 }
 
 impl<'a> Walk<'a> {
@@ -157,7 +156,7 @@ impl<'a> Walk<'a> {
             is_at_source: false,
             left_out,
             left_out_above: 0,
-            absolute: None,
+            other_form: None,
         }
     }
 
@@ -183,7 +182,7 @@ impl<'a> Walk<'a> {
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
         self.is_at_source = true;
-        self.absolute = absolute_form(source);
+        self.other_form = other_form(source);
         let name =
             source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let entry = attributes::entry_of(name, &stat);
@@ -302,12 +301,12 @@ impl<'a> Walk<'a> {
         if selection.is_of_other_parts(tree_path, &entry) {
             return Ok(());
         }
-        let absolute = self.absolute.as_ref().map(|(length, above)| {
+        let other = self.other_form.as_ref().map(|(length, above)| {
             let below = tree_path.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
         });
         if !self.is_left_out()
-            && selection.excludes.matches_either(tree_path, absolute.as_deref(), is_directory)
+            && selection.excludes.matches_either(tree_path, other.as_deref(), is_directory)
         {
             self.left_out.matched_items += 1;
             self.left_out.matched_bytes += entry.size;
