@@ -17,6 +17,7 @@
 //! | [`links`] | which names are of one file |
 //! | [`namesakes`] | files of an earlier snapshot by their names |
 //! | [`versions`] | what stands in the places of new chunks in earlier versions of their files |
+//! | [`own_mounts`] | mounts of this program inside a source |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
 //! | [`stream`] | one pipeline of the stages above |
@@ -56,6 +57,7 @@ pub mod attributes;
 pub mod left_out;
 pub mod links;
 pub mod namesakes;
+pub mod own_mounts;
 pub mod publish;
 pub mod read;
 pub mod renewal;

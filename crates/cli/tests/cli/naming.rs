@@ -1,5 +1,6 @@
 //! What is named as a source, and what that gives.
 
+use crate::mounted::{Mount, can_mount};
 use crate::support::Sandbox;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -129,5 +130,25 @@ fn r100_what_was_named_relatively_is_restored_so_and_found_by_its_path() {
         sandbox.run(&["restore", "latest", "--target", &target, "--include", include]).expect(0);
         let restored = std::path::Path::new(&target).join("source/one.txt");
         assert!(restored.exists(), "{include}");
+    }
+}
+
+#[test]
+fn r99_a_mount_of_snapshots_inside_a_source_is_left_out_and_told() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    let files = sandbox.run(&["--json", "backup", &source]).expect(0).message("summary");
+    let point = sandbox.path("source/shown");
+    fs::create_dir(&point).unwrap();
+    let _mount = Mount::on(&sandbox, &point, &[]);
+    for _ in 0..2 {
+        let run = sandbox.run(&["backup", &source]).expect(0);
+        assert!(run.stdout.contains("left out: 1 snapshot mount"), "{}", run.stdout);
+        let found = sandbox.run(&["--json", "backup", &source]).expect(0).message("summary");
+        assert_eq!(found["files"], files["files"]);
+        assert_eq!(found["left_out"]["snapshot_mounts"], 1);
     }
 }

@@ -39,6 +39,8 @@ pub struct LeftOut {
     pub marked: Vec<MarkCount>,
     /// Directories on which other file systems are mounted.
     pub mounts: u64,
+    /// Directories on which snapshots are mounted.
+    pub snapshot_mounts: u64,
     /// Stores in a share: other programs' data they are not, and they are there to be read whole.
     pub stores: u64,
     /// What was deleted or moved between its directory's listing and the look at it.
@@ -123,6 +125,7 @@ impl LeftOut {
         self.large_bytes += other.large_bytes;
         self.caches += other.caches;
         self.mounts += other.mounts;
+        self.snapshot_mounts += other.snapshot_mounts;
         self.stores += other.stores;
         self.gone += other.gone;
         self.put_off += other.put_off;

@@ -13,6 +13,7 @@ use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, Emptied, LeftOut, is_cache, is_gone, is_store};
 use super::links::Links;
+use super::own_mounts::{self, Mounted};
 use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, is_about_source, other_form};
@@ -127,6 +128,8 @@ pub struct Walk<'a> {
     batch_directories_max: usize,
     links: Arc<Links>,
     device: u64,
+    /// What is mounted as the device that was asked about last.
+    mounted: Option<(u64, Mounted)>,
     /// Whether the directory that is entered next is the source.
     is_at_source: bool,
     left_out: LeftOut,
@@ -153,6 +156,7 @@ impl<'a> Walk<'a> {
             batch_directories_max,
             links: Arc::default(),
             device: 0,
+            mounted: None,
             is_at_source: false,
             left_out,
             left_out_above: 0,
@@ -357,9 +361,8 @@ impl<'a> Walk<'a> {
         if !is_directory {
             return self.entry(directory, name, tree_path, entry, known);
         }
-        if selection.one_file_system && identity.0 != self.device {
+        if self.is_left_out_mount(identity.0, tree_path) {
             // The mount point itself is kept, empty.
-            self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave);
         }
@@ -376,6 +379,31 @@ impl<'a> Walk<'a> {
         let walked = self.directory(handle, tree_path, entry, parent, depth + 1);
         self.left_out_above -= usize::from(is_store);
         walked
+    }
+
+    /// Whether a directory on this device is one that something is mounted on that is left out.
+    fn is_left_out_mount(&mut self, device: u64, tree_path: &[u8]) -> bool {
+        if device == self.device {
+            return false;
+        }
+        let mounted = match self.mounted {
+            Some((known, mounted)) if known == device => mounted,
+            _ => own_mounts::mounted(device),
+        };
+        self.mounted = Some((device, mounted));
+        match mounted {
+            Mounted::Snapshots => {
+                self.left_out.snapshot_mounts += 1;
+                let what = "left out: snapshots are mounted there";
+                self.context.job.observer.item(&path::display(tree_path), what);
+                true
+            }
+            Mounted::Foreign if self.context.selection.one_file_system => {
+                self.left_out.mounts += 1;
+                true
+            }
+            Mounted::Share | Mounted::Foreign => false,
+        }
     }
 
     fn entry(

@@ -8,8 +8,8 @@ use super::handover::NAME_DIGITS;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// What the system calls mounts of this program.
-pub const KIND: &str = "onefold";
+pub use crate::ingest::own_mounts::KIND;
+
 const LIST: &str = "/proc/self/mountinfo";
 
 /// A mount as the system lists it.
