@@ -179,11 +179,18 @@ impl Snapshots {
         Ok((snapshot, entry))
     }
 
-    /// Where what is restored into a directory begins, if no path is asked for: with what the sources
-    /// were given relative to.
-    pub fn base(&self, location: &Location, filter: &SnapshotFilter) -> Result<Option<String>> {
+    /// Where what is restored into a directory begins, if no path is asked for: with what the
+    /// sources were given relative to.
+    pub fn base(
+        &self,
+        repository: &Arc<Repository>,
+        location: &Location,
+        filter: &SnapshotFilter,
+    ) -> Result<Option<String>> {
         let snapshot = self.resolve(&location.snapshot, filter)?;
-        Ok(snapshot.record.base.clone().filter(|_| location.path.is_empty()))
+        let base = snapshot.record.base.clone().filter(|_| location.path.is_empty());
+        // A name that is no text is written for people, and not found by that.
+        Ok(base.filter(|base| resolve(repository, snapshot, base.as_bytes()).is_ok()))
     }
 
     /// The same, and where the entry stands in the snapshot's placement.
@@ -202,8 +209,8 @@ impl Snapshots {
     }
 }
 
-/// What lies at a path of a snapshot, which may also be written as its sources were: relative to the
-/// working directory.
+/// What lies at a path of a snapshot, which may also be written as its sources were: relative to
+/// the working directory.
 fn resolve(
     repository: &Arc<Repository>,
     snapshot: &Snapshot,

@@ -75,7 +75,7 @@ pub struct BackupArguments {
     /// Save no snapshot if nothing changed
     #[arg(help_heading = "How", long)]
     skip_if_unchanged: bool,
-    /// A backup that finds nothing in what it is told to save is as good as any other: no exit code 3
+    /// End with exit code 0 also if there was nothing in what was to be saved
     #[arg(help_heading = "How", long)]
     allow_empty: bool,
     /// Only say what would be saved

@@ -144,7 +144,7 @@ fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
 }
 
 /// Patterns for what is restored from a directory on: those of paths below it without its own.
-fn below(base: &str, patterns: &[String]) -> Vec<String> {
+fn below(base: &str, exact: &[String], any_case: &[String]) -> Result<Patterns> {
     let relative = |pattern: &String| {
         let (taken_back, path) = match pattern.strip_prefix('!') {
             Some(path) => ("!", path),
@@ -153,7 +153,8 @@ fn below(base: &str, patterns: &[String]) -> Vec<String> {
         let rest = path.strip_prefix(base).filter(|rest| rest.starts_with('/'));
         rest.map_or_else(|| pattern.clone(), |rest| format!("{taken_back}{rest}"))
     };
-    patterns.iter().map(relative).collect()
+    let all = |patterns: &[String]| patterns.iter().map(relative).collect::<Vec<_>>();
+    patterns(&all(exact), &all(any_case))
 }
 
 /// Runs the command.
@@ -170,9 +171,10 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let filter = arguments.filter.filter();
     // In place everything is restored to where it was.
     let is_in_place = options.target == Path::new("/");
-    if let (false, Some(base)) = (is_in_place, snapshots.base(&location, &filter)?) {
-        options.include = patterns(&below(&base, &arguments.include), &below(&base, &arguments.iinclude))?;
-        options.exclude = patterns(&below(&base, &arguments.exclude), &below(&base, &arguments.iexclude))?;
+    let base = snapshots.base(&repository, &location, &filter)?;
+    if let Some(base) = base.filter(|_| !is_in_place) {
+        options.include = below(&base, &arguments.include, &arguments.iinclude)?;
+        options.exclude = below(&base, &arguments.exclude, &arguments.iexclude)?;
         location.path = base.into_bytes();
     }
     let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;

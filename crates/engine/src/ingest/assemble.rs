@@ -3,8 +3,8 @@
 //! One thread for each stream; it owns the stream's open containers, so that chunks stand in them
 //! in stream order (SISL, FAST'08 section 4.2).
 
-use super::links::Identity;
-use super::read::{Element, FileEnd, LinkEndName, Message};
+use super::links::{Identity, LinkEndName};
+use super::read::{Element, FileEnd, Message};
 use super::walk::Item;
 use crate::chunk_store::{ChunkBatch, StreamWriter};
 use crate::job::Job;

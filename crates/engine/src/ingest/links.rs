@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //! Numbers alone prove nothing: an inode is used again as soon as its file is deleted, and file
-//! systems that make numbers up ([`has_trusted_numbers`]) give one number to two files. A first name
-//! that changed while it was read, or so recently that a later change may bear the same time,
+//! systems that make numbers up ([`has_trusted_numbers`]) give one number to two files. A first
+//! name that changed while it was read, or so recently that a later change may bear the same time,
 //! proves nothing either. Whoever waits is told: a task that ends in any way tells.
 
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -123,6 +123,25 @@ pub enum LinkedName {
     First(FirstName),
     /// One that was met later.
     Further(FurtherName),
+}
+
+/// What became known of a file with several names.
+pub struct LinkEnd {
+    /// What tells it from other files.
+    pub identity: Identity,
+    /// Which name it is.
+    pub name: LinkEndName,
+}
+
+/// Which name of a file was read, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEndName {
+    /// The first that was met.
+    First,
+    /// A further one, read by itself.
+    Itself,
+    /// A further one, not read: it has what the first has.
+    AsFirst,
 }
 
 impl Links {

@@ -10,7 +10,7 @@
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
-use super::links::{self, Identity, LinkedName};
+use super::links::{self, Identity, LinkEnd, LinkEndName, LinkedName};
 use super::namesakes::EarlierContent;
 use super::scattered::Stretch;
 use super::versions::{VersionedFile, Versions};
@@ -84,25 +84,6 @@ pub struct FileEnd {
     pub is_gone: bool,
     /// Of a file with several names.
     pub link: Option<LinkEnd>,
-}
-
-/// What became known of a file with several names.
-pub struct LinkEnd {
-    /// What tells it from other files.
-    pub identity: Identity,
-    /// Which name it is.
-    pub name: LinkEndName,
-}
-
-/// Which name of a file was read, and how.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LinkEndName {
-    /// The first that was met.
-    First,
-    /// A further one, read by itself.
-    Itself,
-    /// A further one, not read: it has what the first has.
-    AsFirst,
 }
 
 /// Chunks of one or more files, in order.

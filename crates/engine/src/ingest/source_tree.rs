@@ -114,7 +114,8 @@ pub fn base_of(paths: &[PathBuf]) -> Option<PathBuf> {
     std::env::current_dir().ok().filter(|_| are_below)
 }
 
-/// Whether a path is written as that of a directory: `link/` and `link/.` are what the link leads to.
+/// Whether a path is written as that of a directory: `link/` and `link/.` are what the link leads
+/// to.
 #[must_use]
 pub fn leads_on(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
@@ -149,9 +150,9 @@ fn insert(
     Ok(())
 }
 
-/// What else patterns may mean by a path: how long the beginning of a path in the tree is that stands
-/// for another one, and that. Below a relative source it is the working directory, which may be left
-/// out; where a directory is the root it is that directory, which may be put before.
+/// What else patterns may mean by a path: how long the beginning of a path in the tree is that
+/// stands for another one, and that. Below a relative source it is the working directory, which may
+/// be left out; where a directory is the root it is that directory, which may be put before.
 #[must_use]
 pub fn other_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
     let tree_path = &source.tree_path;
