@@ -86,6 +86,7 @@ pub fn candidate(snapshot: &Snapshot) -> Candidate {
         tags: record.tags.clone(),
         hold: record.hold,
         sequence: snapshot.sequence,
+        is_empty: record.summary.bytes == 0,
     }
 }
 
@@ -193,6 +194,20 @@ impl Snapshots {
         Ok((snapshot, entry))
     }
 
+    /// Where what is restored into a directory begins, if no path is asked for: with what the
+    /// sources were given relative to.
+    pub fn base(
+        &self,
+        repository: &Arc<Repository>,
+        location: &Location,
+        filter: &SnapshotFilter,
+    ) -> Result<Option<String>> {
+        let snapshot = self.resolve(&location.snapshot, filter)?;
+        let base = snapshot.record.base.clone().filter(|_| location.path.is_empty());
+        // A name that is no text is written for people, and not found by that.
+        Ok(base.filter(|base| resolve(repository, snapshot, base.as_bytes()).is_ok()))
+    }
+
     /// The same, and where the entry stands in the snapshot's placement.
     pub fn locate_placed(
         &self,
@@ -213,8 +228,8 @@ impl Snapshots {
     }
 }
 
-/// What lies at a path of a snapshot, which may also be written as listings show the sources: with
-/// their absolute paths, though those that were given as relative ones stand elsewhere.
+/// What lies at a path of a snapshot, which may also be written as its sources were: relative to
+/// the working directory.
 fn resolve(
     repository: &Arc<Repository>,
     snapshot: &Snapshot,
@@ -222,63 +237,14 @@ fn resolve(
 ) -> Result<(Entry, u64)> {
     let reader = TreeReader::open(repository)?;
     let root = snapshot.record.root;
-    match reader.resolve_place(root, wanted) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            match listed_path(&reader, snapshot, wanted)? {
-                Some(listed) => reader.resolve_place(root, &listed),
-                None => Err(error),
-            }
+    match (reader.resolve_place(root, wanted), &snapshot.record.base) {
+        (Err(error), Some(base)) if error.kind() == ErrorKind::NotFound => {
+            let relative = wanted.strip_prefix(b"/").unwrap_or(wanted);
+            let below = path::join(base.as_bytes(), relative);
+            reader.resolve_place(root, &below).map_err(|_| error)
         }
-        other => other,
+        (found, _) => found,
     }
-}
-
-/// Where a path stands in the tree if it is, or lies below, a source that was given as a relative
-/// path.
-fn listed_path(reader: &TreeReader, snapshot: &Snapshot, wanted: &[u8]) -> Result<Option<Vec<u8>>> {
-    let wanted: Vec<&[u8]> = path::components(wanted).collect();
-    let sources: Vec<Vec<&[u8]>> =
-        snapshot.record.paths.iter().map(|it| path::components(it.as_bytes()).collect()).collect();
-    for source in sources.iter().filter(|source| wanted.starts_with(source)) {
-        // The whole path was tried; what is left of it is the path relative to some directory.
-        for start in 1..=source.len() {
-            let relative = &source[start..];
-            if leads_to_sources(reader, snapshot, relative, &sources)? {
-                let components = relative.iter().chain(&wanted[source.len()..]);
-                return Ok(Some(
-                    components.fold(b"/".to_vec(), |above, name| path::join(&above, name)),
-                ));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// Whether a source can stand at this path: what is above it holds only what leads to sources.
-/// Another directory of that name deep in the current one is not meant.
-fn leads_to_sources(
-    reader: &TreeReader,
-    snapshot: &Snapshot,
-    relative: &[&[u8]],
-    sources: &[Vec<&[u8]>],
-) -> Result<bool> {
-    let mut reference = snapshot.record.root;
-    for (depth, name) in relative.iter().enumerate() {
-        let entries = reader.entries(reference)?;
-        let leads =
-            |entry: &Entry| sources.iter().flatten().any(|component| **component == *entry.name);
-        let found = entries.iter().find(|entry| entry.name == **name);
-        if !entries.iter().all(leads) || found.is_none() {
-            return Ok(false);
-        }
-        match found.and_then(|entry| entry.content) {
-            Some(content) if found.is_some_and(|it| it.kind == EntryKind::Directory) => {
-                reference = content;
-            }
-            _ => return Ok(depth + 1 == relative.len()),
-        }
-    }
-    Ok(true)
 }
 
 /// The directory behind an entry.

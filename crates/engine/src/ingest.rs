@@ -16,8 +16,10 @@
 //! | [`selecting`] | one partition of a source, and the index of its chunks alone |
 //! | [`stubs`] | files whose data is in the store already |
 //! | [`left_out`] | what the selection left out, counted |
+//! | [`links`] | which names are of one file |
 //! | [`namesakes`] | files of an earlier snapshot by their names |
 //! | [`versions`] | what stands in the places of new chunks in earlier versions of their files |
+//! | [`own_mounts`] | mounts of this program inside a source |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
 //! | [`stream`] | one pipeline of the stages above |
@@ -57,8 +59,10 @@ pub mod assemble;
 pub mod attributes;
 pub mod left_out;
 pub mod levels;
+pub mod links;
 pub mod mount_points;
 pub mod namesakes;
+pub mod own_mounts;
 pub mod parents;
 pub mod publish;
 pub mod read;
@@ -78,7 +82,7 @@ pub mod walk;
 pub enum Source {
     /// Files and directories.
     Paths {
-        /// Where they are; relative paths stay relative in the snapshot.
+        /// Where they are; the snapshot has their absolute paths.
         paths: Vec<PathBuf>,
         /// What to leave out.
         selection: Box<Selection>,

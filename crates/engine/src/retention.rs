@@ -145,6 +145,7 @@ pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {
             tags: snapshot.record.tags.clone(),
             hold: snapshot.record.hold,
             sequence: snapshot.sequence,
+            is_empty: snapshot.record.summary.bytes == 0,
         })
         .collect()
 }

@@ -14,6 +14,7 @@
 //!   `within-daily span` keeps one per day of that window, and so on.
 //! - `tags` and `ids` keep what matches.
 //! - A snapshot on hold is kept whatever the policy says.
+//! - Where all that a group keeps is empty, the newest snapshot that is not is kept as well.
 //!
 //! Safety. A policy without a rule is an error, and a group of which nothing would remain is
 //! refused as a whole. Snapshots dated after `now` are kept, and no rule counts them: neither a
@@ -53,6 +54,8 @@ pub struct Candidate {
     pub tags: Vec<String>,
     /// Whether it must be kept whatever the policy says.
     pub hold: bool,
+    /// Whether there is nothing in its files, or no file in it.
+    pub is_empty: bool,
     /// Its place in the order in which snapshots were saved, which no clock decides; 0: it has none.
     pub sequence: u64,
 }
@@ -263,7 +266,22 @@ fn decide_group(
         reasons.extend(in_window.map(|(_, reason)| reason.clone()));
         Decision { id: one.id, keep: !reasons.is_empty(), reasons }
     };
-    members.into_iter().enumerate().map(decide).collect()
+    let mut decisions: Vec<Decision> = members.iter().copied().enumerate().map(decide).collect();
+    keep_one_with_content(&members, &mut decisions);
+    decisions
+}
+
+/// Sees to it that what is kept is not all empty: a disk that is not mounted gives empty snapshots,
+/// which would push out the others.
+fn keep_one_with_content(members: &[&Candidate], decisions: &mut [Decision]) {
+    let mut kept = members.iter().zip(&*decisions).filter(|(_, decision)| decision.keep).peekable();
+    if kept.peek().is_none() || kept.any(|(one, _)| !one.is_empty) {
+        return;
+    }
+    if let Some((_, newest)) = members.iter().zip(decisions).find(|(one, _)| !one.is_empty) {
+        newest.keep = true;
+        newest.reasons.push("newest with content".to_owned());
+    }
 }
 
 /// The member that was saved last, if others that were saved earlier are dated later, and not in

@@ -21,6 +21,7 @@ fn candidate(first: [u8; 2], time_ns: i64, host: &str, tags: &str, paths: &str) 
         tags: strings(tags),
         hold: false,
         sequence: 0,
+        is_empty: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `backup`: saves files, directories or a stream as a snapshot.
 
 mod left_out;
+mod nothing;
 mod rewriting;
 mod sources;
 
@@ -75,6 +76,9 @@ pub struct BackupArguments {
     /// Save no snapshot if nothing changed
     #[arg(help_heading = "How", long)]
     skip_if_unchanged: bool,
+    /// End with exit code 0 also if there was nothing in what was to be saved
+    #[arg(help_heading = "How", long)]
+    allow_empty: bool,
     /// Only say what would be saved
     #[arg(help_heading = "How", short = 'n', long)]
     dry_run: bool,
@@ -236,6 +240,8 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         ingest::Source::Paths { paths, .. } => options.streams.min(paths.len()),
         ingest::Source::Stream { .. } | ingest::Source::Root { .. } => 1,
     };
+    let named = nothing::Named::of(&source);
+    named.warn(context);
     let report = ingest::backup(&repository, source, &options, &running.job)?;
     let changed = running.warnings();
     let problems = running.finish().max(report.summary.errors);
@@ -254,7 +260,12 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
             counted(report.streams as u64, "stream")
         ));
     }
+    nothing::warn_of_emptied(context, &report);
     describe(context, arguments, &report, asked.as_ref(), (changed, problems))?;
+    if named.gave_nothing(&report) && !arguments.allow_empty {
+        context.output.warning(nothing::GAVE_NOTHING);
+        return Ok(Outcome::Partial);
+    }
     Ok(Outcome::with_problems(problems))
 }
 

@@ -22,7 +22,7 @@ use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use serde_json::json;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
@@ -163,9 +163,23 @@ fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
     )
 }
 
+/// Patterns for what is restored from a directory on: those of paths below it without its own.
+fn below(base: &str, exact: &[String], any_case: &[String]) -> Result<Patterns> {
+    let relative = |pattern: &String| {
+        let (taken_back, path) = match pattern.strip_prefix('!') {
+            Some(path) => ("!", path),
+            None => ("", pattern.as_str()),
+        };
+        let rest = path.strip_prefix(base).filter(|rest| rest.starts_with('/'));
+        rest.map_or_else(|| pattern.clone(), |rest| format!("{taken_back}{rest}"))
+    };
+    let all = |patterns: &[String]| patterns.iter().map(relative).collect::<Vec<_>>();
+    patterns(&all(exact), &all(any_case))
+}
+
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
-    let location = Location::parse(&arguments.location)?;
+    let mut location = Location::parse(&arguments.location)?;
     let mut options = arguments.options(context.reading_threads())?;
     options.reach = context.reach();
     if let Some(store) = context.store_directory()?.filter(|_| !arguments.plan) {
@@ -175,6 +189,14 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
+    // In place everything is restored to where it was.
+    let is_in_place = options.target == Path::new("/");
+    let base = snapshots.base(&repository, &location, &filter)?;
+    if let Some(base) = base.filter(|_| !is_in_place) {
+        options.include = below(&base, &arguments.include, &arguments.iinclude)?;
+        options.exclude = below(&base, &arguments.exclude, &arguments.iexclude)?;
+        location.path = base.into_bytes();
+    }
     let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
     options.placed = placed;
     options.sources = sources::of(&repository, snapshot, &location, &root)?;

@@ -61,6 +61,7 @@ mod losses;
 mod machines;
 mod mounted;
 mod mounting;
+mod naming;
 mod newer;
 mod open_files;
 mod places;

@@ -3,6 +3,7 @@
 //! One thread for each stream; it owns the stream's open containers, so that chunks stand in them
 //! in stream order (SISL, FAST'08 section 4.2).
 
+use super::links::{Identity, LinkEndName};
 use super::read::{Element, FileEnd, Message};
 use super::walk::Item;
 use crate::chunk_store::{ChunkBatch, StreamWriter};
@@ -51,11 +52,11 @@ pub struct Assembler<'a> {
     pub taken: u64,
 }
 
-/// What a file that has several names was when it was read under the first of them. The others get
-/// all of it, whatever they were found to be: the file may have been changed in between, and a size
-/// that is not its content's makes a snapshot that cannot be restored.
+/// What a file that has several names was when it was read under the first of them. The others that
+/// were found to be the same file get all of it.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkedContent {
+    identity: Identity,
     content: Option<Reference>,
     chunks: u64,
     size: u64,
@@ -66,9 +67,9 @@ pub struct LinkedContent {
 }
 
 impl LinkedContent {
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &Entry, identity: Identity) -> Self {
         let Entry { content, chunks, size, sparse, modified, changed, .. } = *entry;
-        Self { content, chunks, size, sparse, modified, changed }
+        Self { identity, content, chunks, size, sparse, modified, changed }
     }
 
     fn put_into(self, entry: &mut Entry) {
@@ -181,17 +182,6 @@ impl Assembler<'_> {
                 self.summary.others += 1;
                 Ok(Some(entry))
             }
-            Item::Linked { path, mut entry } => {
-                let Some(read) = self.linked.get(&(entry.device, entry.inode)) else {
-                    let error = Error::new(ErrorKind::Source, "its first name could not be read");
-                    return Ok(self.problem(&path, &error));
-                };
-                read.put_into(&mut entry);
-                // A restore makes a link of it and reads nothing.
-                self.stream.keep(self.taken, None, entry.chunks);
-                self.count_file(&entry, 0);
-                Ok(Some(entry))
-            }
             Item::Read { path, entry, known } => self.read(&path, entry, known),
             Item::Enter(_) | Item::Leave { .. } | Item::SourceDone(_) | Item::Failed(_) => Ok(None),
         }
@@ -248,8 +238,15 @@ impl Assembler<'_> {
         let mut entry = end.entry.unwrap_or(Entry { size: length, ..entry });
         entry.content = content;
         entry.chunks = self.taken - first;
-        if entry.links > 1 {
-            self.linked.insert((entry.device, entry.inode), LinkedContent::of(&entry));
+        if let Some(link) = end.link {
+            match link.name {
+                LinkEndName::AsFirst => return self.linked(path, entry),
+                LinkEndName::First => {
+                    let content = LinkedContent::of(&entry, link.identity);
+                    self.linked.insert((entry.device, entry.inode), content);
+                }
+                LinkEndName::Itself => self.trust_like_first(&mut entry, &link.identity),
+            }
         }
         if end.changed_while_read && !self.is_manifest {
             let what = "it changed while it was read; what was read is saved";
@@ -271,6 +268,30 @@ impl Assembler<'_> {
         self.job.observer.item(&path::display(path), what);
         self.count_file(&entry, length);
         Ok(Some(entry))
+    }
+
+    /// A further name of a file that was read under its first one.
+    fn linked(&mut self, path: &[u8], mut entry: Entry) -> Result<Option<Entry>> {
+        let Some(read) = self.linked.get(&(entry.device, entry.inode)) else {
+            let error = Error::new(ErrorKind::Source, "its first name could not be read");
+            return Ok(self.problem(path, &error));
+        };
+        read.put_into(&mut entry);
+        // A restore makes a link of it and reads nothing.
+        self.stream.keep(self.taken, None, entry.chunks);
+        self.count_file(&entry, 0);
+        Ok(Some(entry))
+    }
+
+    /// A further name that was read by itself, and has what the first has, is trusted by the next
+    /// backup as the first is: a restore makes a link of names that agree in all.
+    fn trust_like_first(&self, entry: &mut Entry, identity: &Identity) {
+        if let Some(first) = self.linked.get(&(entry.device, entry.inode))
+            && first.identity == *identity
+            && first.content == entry.content
+        {
+            entry.changed = first.changed;
+        }
     }
 
     /// Takes elements up to the end of a file. The outer error ends the backup, the inner one

@@ -10,6 +10,8 @@
 use crate::job::Interrupt;
 use crate::user_file;
 use onefold_format::layout;
+use onefold_format::node::Totals;
+use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -39,12 +41,49 @@ pub struct LeftOut {
     pub marked: Vec<MarkCount>,
     /// Directories on which other file systems are mounted.
     pub mounts: u64,
+    /// Directories on which snapshots are mounted.
+    pub snapshot_mounts: u64,
     /// Stores in a share: other programs' data they are not, and they are there to be read whole.
     pub stores: u64,
     /// What was deleted or moved between its directory's listing and the look at it.
     pub gone: u64,
     /// Files for which there is no room now.
     pub put_off: u64,
+    /// Sources that bear a mark themselves, and gave nothing but that.
+    pub marked_sources: Vec<String>,
+    /// Directories with nothing in them now that had much in the parent snapshot.
+    pub emptied: Vec<Emptied>,
+}
+
+/// A directory with nothing in it now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Emptied {
+    /// Its path.
+    pub path: String,
+    /// What was below it in the parent snapshot.
+    pub entries: u64,
+    /// The bytes of the files among that.
+    pub bytes: u64,
+}
+
+/// A directory that had one part in so many of the parent snapshot's entries, or bytes, is told of
+/// when nothing is in it any more.
+const EMPTIED_PART: u64 = 10;
+
+impl Emptied {
+    /// A directory that had so much, if that was much of a snapshot, or if it is a source.
+    #[must_use]
+    pub fn of(path: &str, had: &Totals, of: &Summary, is_source: bool) -> Option<Self> {
+        let is_much = |part: u64, whole: u64| part > 0 && part >= whole / EMPTIED_PART;
+        let is_told = match is_source {
+            true => had.entries > 0,
+            false => {
+                is_much(had.entries, of.files + of.directories + of.others)
+                    || is_much(had.bytes, of.bytes)
+            }
+        };
+        is_told.then(|| Self { path: path.into(), entries: had.entries, bytes: had.bytes })
+    }
 }
 
 /// What was left out for the name of a mark.
@@ -74,6 +113,12 @@ impl LeftOut {
         is_marked
     }
 
+    /// Directories that were left out for a mark of any kind.
+    #[must_use]
+    pub fn marked_directories(&self) -> u64 {
+        self.caches + self.marked.iter().map(|mark| mark.directories).sum::<u64>()
+    }
+
     /// Adds what another walk over the same selection has left out.
     pub fn add(&mut self, other: &Self) {
         self.matched_items += other.matched_items;
@@ -82,9 +127,12 @@ impl LeftOut {
         self.large_bytes += other.large_bytes;
         self.caches += other.caches;
         self.mounts += other.mounts;
+        self.snapshot_mounts += other.snapshot_mounts;
         self.stores += other.stores;
         self.gone += other.gone;
         self.put_off += other.put_off;
+        self.marked_sources.extend_from_slice(&other.marked_sources);
+        self.emptied.extend_from_slice(&other.emptied);
         if self.marked.len() < other.marked.len() {
             self.marked.resize(other.marked.len(), MarkCount::default());
         }

@@ -35,7 +35,8 @@ use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::retention::is_dated_before;
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -62,14 +63,16 @@ pub fn backup(
     let more_bytes = memory.fixed_bytes - repository.memory().fixed_bytes;
     let _streams = repository.purse().take(more_bytes);
     let repository = &Arc::new(repository.with_memory(memory));
-    let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
+    let mut backup = Backup { repository, options, job, started_ns, fenced: 0, base: None };
     let mut report = match source {
         Source::Paths { paths, selection } => {
-            let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
+            let absolute = |path| source_tree::absolute(path).map(|path| shown(&path));
+            let names = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
+            backup.base = source_tree::base_of(&paths).map(|base| shown(&base));
             backup.paths(source_tree::arrange(&paths)?, &names, &selection)?
         }
         Source::Root { directory, name, selection } => {
-            backup.paths(source_tree::as_root(directory)?, &[name], &selection)?
+            backup.paths(source_tree::as_root(directory), &[name], &selection)?
         }
         Source::Stream { name, reader, finish } => {
             let read = |context: &StreamContext<'_>, writer: &mut StreamWriter| {
@@ -91,6 +94,8 @@ struct Backup<'a> {
     job: &'a Job,
     started_ns: i64,
     fenced: u32,
+    /// What all sources were given relative to.
+    base: Option<String>,
 }
 
 /// A session with what the snapshot is compared with.
@@ -163,6 +168,7 @@ impl Backup<'_> {
             let mut ready = self.begin(names, Some(selection))?;
             selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
+            let parent_summary = ready.parent.as_ref().map(|parent| parent.record.summary);
             let records = source_tree::are_in_tree_order(&sources);
             let store = Arc::clone(&ready.session.store);
             let manifests = std::mem::take(&mut ready.manifests);
@@ -189,6 +195,7 @@ impl Backup<'_> {
                     parent_root,
                     keep: &keep,
                     stubs: &stubs,
+                    parent_summary: parent_summary.unwrap_or_default(),
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.root;
@@ -484,7 +491,7 @@ impl Backup<'_> {
             host: options.host.clone(),
             user: options.user.clone(),
             paths: names.to_vec(),
-            base: None,
+            base: self.base.clone(),
             listing: tree.root.listing,
             tags: options.tags.clone(),
             description: options.description.clone(),
@@ -570,9 +577,6 @@ fn stream_lost() -> Error {
     )
 }
 
-fn absolute(source: &std::path::Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-    let absolute = std::path::absolute(source).unwrap_or_else(|_| source.to_path_buf());
-    let cleaned: PathBuf = absolute.components().collect();
-    path::display(cleaned.as_os_str().as_bytes())
+fn shown(path: &Path) -> String {
+    path::display(path.as_os_str().as_bytes())
 }

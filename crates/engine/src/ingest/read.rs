@@ -11,6 +11,7 @@
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
+use super::links::{self, Identity, LinkEnd, LinkEndName, LinkedName};
 use super::namesakes::EarlierContent;
 use super::scattered::Stretch;
 use super::versions::{VersionedFile, Versions};
@@ -87,6 +88,8 @@ pub struct FileEnd {
     pub is_gone: bool,
     /// Why it lacks attributes, if it does.
     pub attributes: Option<Error>,
+    /// Of a file with several names.
+    pub link: Option<LinkEnd>,
 }
 
 /// Chunks of one or more files, in order.
@@ -110,6 +113,8 @@ pub struct FileTask {
     pub name: CString,
     /// Its entry, from its status before.
     pub entry: Entry,
+    /// Which of its file's names it is.
+    pub link: LinkedName,
     /// What the parent snapshot has under its path.
     pub earlier: Option<EarlierContent>,
     /// What is read of a file that is kept; nothing if all of it is read.
@@ -298,6 +303,25 @@ impl Read for StubReader {
     }
 }
 
+/// The status of a file that is open.
+fn status(task: &FileTask, file: &File) -> Result<Entry> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| Error::io("its status", errno.into()))?;
+    Ok(attributes::entry_of(task.entry.name.clone(), &stat))
+}
+
+/// The end of a further name of a file that was read, and is still the same.
+fn end_as_first(task: &FileTask, file: &File) -> Result<Option<FileEnd>> {
+    let LinkedName::Further(further) = &task.link else { return Ok(None) };
+    let mut entry = status(task, file)?;
+    let identity = Identity::of(file, &entry);
+    if !links::has_trusted_numbers(file) || !further.is_of(&identity) {
+        return Ok(None);
+    }
+    entry.xattrs = attributes::xattrs(AttributeSource::Open(file.as_fd()))?;
+    let link = Some(LinkEnd { identity, name: LinkEndName::AsFirst });
+    Ok(Some(FileEnd { entry: Some(entry), link, ..FileEnd::default() }))
+}
+
 struct FileReader<'a> {
     repository: &'a Arc<Repository>,
     /// `None` if nobody wants to know.
@@ -401,6 +425,9 @@ impl FileReader<'_> {
             }
             Err(errno) => return Err(Error::io("it could not be read", errno.into())),
         };
+        if let Some(end) = end_as_first(&task, &file)? {
+            return Ok(end);
+        }
         let state = || {
             let stat = rustix::fs::fstat(&file);
             stat.map_err(|errno| Error::io("its status", errno.into()))
@@ -414,14 +441,13 @@ impl FileReader<'_> {
             Some(mut stub) => self.contents(&mut stub, expected)?,
             None => self.contents(&mut file, expected)?,
         };
-        let stat =
-            rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
-        let mut entry = attributes::entry_of(task.entry.name.clone(), &stat);
+        let mut entry = status(&task, &file)?;
         if entry.kind != task.entry.kind {
             return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }
         let changed_while_read =
             !attributes::is_same_state(&entry, &before) || entry.size != length;
+        let identity = (entry.links > 1).then(|| Identity::of(&file, &entry));
         entry.size = length;
         let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd()));
         if changed_while_read {
@@ -429,10 +455,21 @@ impl FileReader<'_> {
         }
         let now_ns = self.repository.environment().clock.now_ns();
         attributes::distrust_if_recent(&mut entry, now_ns);
-        let attributes = attributes.err();
         let was_read_again = again && !changed_while_read;
-        let entry = Some(entry);
-        Ok(FileEnd { entry, changed_while_read, was_read_again, is_gone: false, attributes })
+        let is_certain = entry.changed != onefold_format::node::Time::default();
+        let link = identity.map(|identity| LinkEnd {
+            identity,
+            name: match &task.link {
+                LinkedName::First(first) if is_certain => {
+                    first.was_read(identity);
+                    LinkEndName::First
+                }
+                LinkedName::First(_) => LinkEndName::First,
+                LinkedName::Only | LinkedName::Further(_) => LinkEndName::Itself,
+            },
+        });
+        let (entry, attributes) = (Some(entry), attributes.err());
+        Ok(FileEnd { entry, changed_while_read, was_read_again, is_gone: false, attributes, link })
     }
 
     /// The reader of a stub that holds some of its data itself.

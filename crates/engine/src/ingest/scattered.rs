@@ -9,12 +9,13 @@
 //! Memory: 48 bytes for each chunk of a file that waits to be read, of which no more than
 //! [`CHUNKS_AGAIN_MAX`] are read in one backup.
 
+use super::links::LINKS_MAX;
 use crate::chunk_store::RewriteOptions;
 use crate::container::FrameId;
 use crate::placement::{EarlierPlacement, PlacementReader, Unit};
 use crate::session::Snapshot;
 use crate::tree::{ExtentWalk, TreeReader};
-use onefold_format::node::{Entry, Extent};
+use onefold_format::node::{Entry, Extent, Reference};
 use onefold_policy::rewrite::UnitId;
 use onefold_types::Result;
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -24,9 +25,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Of a snapshot at most this part is read again in one backup, or so many bytes of a small one.
 const READ_AGAIN_PART: u64 = 4;
 const READ_AGAIN_MIN: u64 = 16 << 20;
-/// Files of several names that are remembered by a backup: beyond, one is read under each of them,
-/// and found stored, and none is read to be stored again.
-pub const LINKS_MAX: usize = 1 << 20;
 /// Chunks of a file that are read again in one backup.
 pub const CHUNKS_AGAIN_MAX: usize = 1 << 13;
 
@@ -53,7 +51,7 @@ struct Scattered {
     /// Bytes that may still be read again.
     bytes_left: u64,
     /// Files of several names of which something is read under one.
-    linked: HashSet<(u64, u64)>,
+    linked: HashSet<(u64, u64, Option<Reference>)>,
 }
 
 impl ScatteredFiles {
@@ -101,7 +99,8 @@ impl Scattered {
         file: &Entry,
         place: u64,
     ) -> VecDeque<Range<u64>> {
-        let identity = (file.device, file.inode);
+        // Two files that had one number have not the same content.
+        let identity = (file.device, file.inode, file.content);
         let is_linked = file.links > 1;
         if is_linked && (self.linked.contains(&identity) || self.linked.len() >= LINKS_MAX) {
             return VecDeque::new();

@@ -1,9 +1,8 @@
 //! Where each source path stands in the snapshot.
 //!
-//! An absolute path stands below the root as on disk, a relative one as it is written; the
-//! current directory itself is the snapshot's root. A relative path that leads upwards is made
-//! absolute. Directories between the root and a source hold only what leads to sources. A source
-//! below another source is part of it.
+//! A source stands below the root as on disk, however it is written: one directory has one path, by
+//! which snapshots of it belong together. What leads upwards is resolved. Directories between the
+//! root and a source hold only what leads to sources. A source below another source is part of it.
 
 use crate::tree::path;
 use onefold_types::error::Context;
@@ -49,10 +48,10 @@ pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<ArrangedSource>)> {
 }
 
 /// A directory as the snapshot's root, wherever it is.
-pub fn as_root(directory: PathBuf) -> Result<(SourceTree, Vec<ArrangedSource>)> {
-    let (tree, mut sources) = arrange(&[PathBuf::from(".")])?;
-    sources.iter_mut().for_each(|source| source.path.clone_from(&directory));
-    Ok((tree, sources))
+#[must_use]
+pub fn as_root(directory: PathBuf) -> (SourceTree, Vec<ArrangedSource>) {
+    let tree = SourceTree { source: Some(0), ..SourceTree::default() };
+    (tree, vec![ArrangedSource { path: directory, tree_path: b"/".to_vec() }])
 }
 
 /// Whether the walk meets the sources in the order in which the tree has them.
@@ -68,30 +67,59 @@ pub fn are_in_tree_order(sources: &[ArrangedSource]) -> bool {
 type SourceComponents = (Vec<(Vec<u8>, PathBuf)>, PathBuf);
 
 fn components_of(path: &Path) -> Result<SourceComponents> {
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                let absolute =
-                    path.canonicalize().context(|| format!("the source {}", path.display()))?;
-                return components_of(&absolute);
-            }
-            other => clean.push(other),
-        }
-    }
+    let whole = absolute(path)?;
     let mut components = Vec::new();
     let mut prefix = PathBuf::new();
-    for component in clean.components() {
+    for component in whole.components() {
         prefix.push(component);
         if let Component::Normal(name) = component {
             components.push((name.as_bytes().to_vec(), prefix.clone()));
         }
     }
-    if clean.as_os_str().is_empty() {
-        clean.push(".");
+    // What is above the working directory may not be open to whoever works in it.
+    let mut on_disk = match stays_below(path) {
+        true => path.components().filter(|component| *component != Component::CurDir).collect(),
+        false => whole,
+    };
+    // With a slash behind it a link is what it leads to, as everywhere.
+    if on_disk.as_os_str().is_empty() || leads_on(path) {
+        on_disk.push(".");
     }
-    Ok((components, clean))
+    Ok((components, on_disk))
+}
+
+/// Whether a path is relative, and leads nowhere up.
+fn stays_below(path: &Path) -> bool {
+    path.is_relative() && !path.components().any(|component| component == Component::ParentDir)
+}
+
+/// The absolute path of a source, without `.` and `..`. A link that is the source stays one.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    let named = || format!("the source {}", path.display());
+    let components: Vec<Component<'_>> = path.components().collect();
+    let upwards = components.iter().rposition(|component| *component == Component::ParentDir);
+    let (above, below) = components.split_at(upwards.map_or(0, |position| position + 1));
+    if above.is_empty() {
+        let whole = std::path::absolute(path).context(named)?;
+        return Ok(whole.components().collect());
+    }
+    let above = above.iter().collect::<PathBuf>().canonicalize().context(named)?;
+    Ok(above.join(below.iter().collect::<PathBuf>()).components().collect())
+}
+
+/// The working directory, if all sources are given relative to it.
+#[must_use]
+pub fn base_of(paths: &[PathBuf]) -> Option<PathBuf> {
+    let are_below = !paths.is_empty() && paths.iter().all(|path| stays_below(path));
+    std::env::current_dir().ok().filter(|_| are_below)
+}
+
+/// Whether a path is written as that of a directory: `link/` and `link/.` are what the link leads
+/// to.
+#[must_use]
+pub fn leads_on(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
 }
 
 fn insert(
@@ -111,20 +139,8 @@ fn insert(
         node = node.children.entry(name.clone()).or_default();
         node.path = Some(on_disk.clone());
     }
-    if let Some(number) = node.source {
-        let other = &sources[number].path;
-        return if *other == path {
-            Ok(())
-        } else {
-            Err(Error::new(
-                ErrorKind::Invalid,
-                format!(
-                    "{} and {} would stand at the same place in the snapshot; give absolute paths",
-                    other.display(),
-                    path.display()
-                ),
-            ))
-        };
+    if node.source.is_some() {
+        return Ok(());
     }
     if tree_path.is_empty() {
         tree_path.push(b'/');
@@ -134,12 +150,21 @@ fn insert(
     Ok(())
 }
 
-/// How long a source's path in the tree is, and its absolute path if that is another.
-pub fn absolute_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
+/// What else patterns may mean by a path: how long the beginning of a path in the tree is that
+/// stands for another one, and that. Below a relative source it is the working directory, which may
+/// be left out; where a directory is the root it is that directory, which may be put before.
+#[must_use]
+pub fn other_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
+    let tree_path = &source.tree_path;
+    if tree_path != b"/" {
+        let base = std::env::current_dir().ok()?.into_os_string().into_encoded_bytes();
+        let is_relative = source.path.is_relative() && tree_path.starts_with(&base);
+        return is_relative.then(|| (base.len(), b"/".to_vec()));
+    }
     let absolute = std::path::absolute(&source.path).ok()?;
     let absolute: PathBuf = absolute.components().collect();
     let absolute = absolute.into_os_string().into_encoded_bytes();
-    (absolute != source.tree_path).then_some((source.tree_path.len(), absolute))
+    (absolute != *tree_path).then_some((tree_path.len(), absolute))
 }
 
 /// Whether an error is about one entry, so that the walk can go on without it.
@@ -169,17 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn sources_keep_their_places() {
-        assert_eq!(tree_paths(&["."]), ["/"]);
+    fn r100_one_directory_has_one_place_however_it_is_written() {
+        let here = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(tree_paths(&["."]), [here.clone()]);
         assert_eq!(tree_paths(&["/"]), ["/"]);
-        assert_eq!(tree_paths(&["./a/./b", "/c"]), ["/c", "/a/b"]);
+        assert_eq!(tree_paths(&["./a/./b", "/c"]), ["/c".to_owned(), format!("{here}/a/b")]);
         assert_eq!(tree_paths(&["/usr/lib/..//lib"]), ["/usr/lib"]);
+        let spellings = ["src", "./src", "src/", "src/../src", &format!("{here}/src")];
+        assert_eq!(tree_paths(&spellings), [format!("{here}/src")]);
     }
 
     #[test]
     fn a_source_below_another_is_part_of_it() {
+        let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(tree_paths(&["/a/b/c", "/a", "/a/b"]), ["/a"]);
-        assert_eq!(tree_paths(&["x", ".", "y/z"]), ["/"]);
+        assert_eq!(tree_paths(&["x", ".", "y/z"]), [here]);
         assert_eq!(tree_paths(&["/a", "/a"]), ["/a"]);
     }
 

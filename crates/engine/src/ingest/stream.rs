@@ -55,6 +55,8 @@ pub struct PathsContext<'a> {
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> Keeping + Sync),
     /// What is known of the data of stubs.
     pub stubs: &'a StubData<'a>,
+    /// What the parent snapshot has.
+    pub parent_summary: Summary,
 }
 
 /// What one stream did.
@@ -99,6 +101,7 @@ pub fn run_paths(
                 errors: &errors,
                 keep: paths.keep,
                 stubs: paths.stubs,
+                parent_summary: paths.parent_summary,
             },
             parent,
         );

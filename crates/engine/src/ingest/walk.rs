@@ -13,11 +13,13 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
-use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
+use super::left_out::{CACHE_TAG, Emptied, LeftOut, is_cache, is_gone, is_store};
 use super::levels::{Aside, open_levels};
+use super::links::Links;
+use super::own_mounts::{self, Mounted};
 use super::read::{Message, ReadJob};
-use super::scattered::{LINKS_MAX, Stretch};
-use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
+use super::scattered::Stretch;
+use super::source_tree::{ArrangedSource, is_about_source, other_form};
 use super::stubs::{Reading, StubData, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
@@ -25,11 +27,11 @@ use crate::repository::Repository;
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender};
-use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::node::{Entry, EntryKind, Reference, Totals};
+use onefold_format::record::Summary;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -80,13 +82,6 @@ pub enum Item {
     Again(Entry, u64),
     /// A stub, whose data is in the store.
     Stored(Entry),
-    /// A further name of a file met before.
-    Linked {
-        /// Its path, for messages.
-        path: Vec<u8>,
-        /// Its entry; content is missing.
-        entry: Entry,
-    },
     /// A link, device, pipe or socket.
     Other(Entry),
     /// The directory entered last is complete.
@@ -129,6 +124,8 @@ pub struct WalkContext<'a> {
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> Keeping + Sync),
     /// What is known of the data of stubs.
     pub stubs: &'a StubData<'a>,
+    /// What the parent snapshot has.
+    pub parent_summary: Summary,
 }
 
 /// The walk over some sources.
@@ -144,16 +141,19 @@ pub struct Walk<'a> {
     levels_open: usize,
     /// Whether a directory was moved while what is below it was walked.
     is_lost: bool,
-    linked: HashSet<(u64, u64)>,
+    links: Arc<Links>,
     device: u64,
+    /// What is mounted as the device that was asked about last.
+    mounted: Option<(u64, Mounted)>,
+    /// Whether the directory that is entered next is the source.
+    is_at_source: bool,
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
     pub(super) left_out_above: usize,
-    /// Of a source with a relative path: how long its path in the tree is, and the absolute path it
-    /// stands for. Patterns may be meant for either.
-    absolute: Option<(usize, Vec<u8>)>,
     /// What is mounted where, if other file systems are left out.
     mounts: Option<Mounts>,
+    /// See [`other_form`].
+    other_form: Option<(usize, Vec<u8>)>,
 }
 
 impl<'a> Walk<'a> {
@@ -175,12 +175,14 @@ impl<'a> Walk<'a> {
             top: None,
             levels_open,
             is_lost: false,
-            linked: HashSet::new(),
+            links: Arc::default(),
             device: 0,
+            mounted: None,
+            is_at_source: false,
             left_out,
             left_out_above: 0,
-            absolute: None,
             mounts: None,
+            other_form: None,
         }
     }
 
@@ -205,7 +207,8 @@ impl<'a> Walk<'a> {
         let stat = rustix::fs::lstat(on_disk)
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
-        self.absolute = absolute_form(source);
+        self.is_at_source = true;
+        self.other_form = other_form(source);
         self.mounts = match self.context.selection {
             Selection { one_file_system: true, cold: None, .. } => Mounts::below(source),
             // In a share nothing may be passed over: stubs may lie there.
@@ -226,6 +229,7 @@ impl<'a> Walk<'a> {
             let parent = self.parent_directory(above.as_ref());
             // Readers count from the root of the snapshot.
             let depth = path::components(&source.tree_path).count();
+            let parent = (parent, above.as_ref().map(|(known, _)| known.totals));
             let handle = &mut Arc::new(handle);
             self.top = Some(Arc::clone(handle));
             return self.directory(handle, &source.tree_path, entry, parent, depth);
@@ -238,16 +242,26 @@ impl<'a> Walk<'a> {
         handle: &mut Arc<OwnedFd>,
         tree_path: &[u8],
         mut entry: Entry,
-        mut parent: ParentDirectory,
+        (mut parent, had): (ParentDirectory, Option<Totals>),
         depth: usize,
     ) -> Result<()> {
+        let is_source = std::mem::take(&mut self.is_at_source);
         if depth >= limits::DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
+        let marked_before = self.left_out.marked_directories();
         let (names, listed) = match self.names(handle) {
             Ok(names) => names,
             Err(error) => return self.problem(tree_path, error),
         };
+        if is_source && self.left_out.marked_directories() > marked_before {
+            self.left_out.marked_sources.push(path::display(tree_path));
+        }
+        if let (0, Some(had)) = (listed, had) {
+            let shown = path::display(tree_path);
+            let of = &self.context.parent_summary;
+            self.left_out.emptied.extend(Emptied::of(&shown, &had, of, is_source));
+        }
         self.put_xattrs(AttributeSource::Open(handle.as_fd()), tree_path, &mut entry)?;
         self.context.job.progress.set_current(&path::display(tree_path));
         self.send(Item::Enter(entry))?;
@@ -387,14 +401,14 @@ impl<'a> Walk<'a> {
         if !is_directory {
             return self.entry(directory, name, tree_path, entry, known);
         }
-        if selection.one_file_system && identity.0 != self.device {
+        if self.leaves_out_mount(identity.0, tree_path) {
             // The mount point itself is kept, empty.
-            self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave { listed: None });
         }
         let mut handle = Arc::new(open_directory(&**directory, name, true)?);
-        let parent = self.parent_directory(known.as_ref());
+        let had = known.as_ref().map(|(known, _)| known.totals);
+        let parent = (self.parent_directory(known.as_ref()), had);
         // Whoever opens that store later cannot read stubs, nor can a store keep its own data.
         let interrupt = &self.context.job.interrupt;
         let is_store =
@@ -417,6 +431,31 @@ impl<'a> Walk<'a> {
         let back = aside.take_back(directory, handle);
         self.is_lost = back.is_err();
         walked.and(back)
+    }
+
+    /// Whether a directory on this device is one that something is mounted on that is left out.
+    fn leaves_out_mount(&mut self, device: u64, tree_path: &[u8]) -> bool {
+        if device == self.device {
+            return false;
+        }
+        let mounted = match self.mounted {
+            Some((known, mounted)) if known == device => mounted,
+            _ => own_mounts::mounted(device),
+        };
+        self.mounted = Some((device, mounted));
+        match mounted {
+            Mounted::Snapshots => {
+                self.left_out.snapshot_mounts += 1;
+                let what = "left out: snapshots are mounted there";
+                self.context.job.observer.item(&path::display(tree_path), what);
+                true
+            }
+            Mounted::Foreign if self.context.selection.one_file_system => {
+                self.left_out.mounts += 1;
+                true
+            }
+            Mounted::Share | Mounted::Foreign => false,
+        }
     }
 
     fn entry(
@@ -465,21 +504,12 @@ impl<'a> Walk<'a> {
             self.left_out.put_off += 1;
             return Ok(());
         }
-        if entry.links > 1 {
-            if self.is_linked(&entry) {
-                self.put_xattrs_by_path(directory, name, tree_path, &mut entry)?;
-                return self.send(Item::Linked { path: tree_path.to_vec(), entry });
-            }
-            if self.linked.len() < LINKS_MAX {
-                self.linked.insert((entry.device, entry.inode));
-            }
-        }
         self.read(directory, name, tree_path, entry, known.as_ref())
     }
 
     /// Whether a file was met under another name, and is read under that.
     pub(super) fn is_linked(&self, entry: &Entry) -> bool {
-        self.linked.contains(&(entry.device, entry.inode))
+        self.links.has(entry)
     }
 
     pub(super) fn send(&mut self, item: Item) -> Result<()> {

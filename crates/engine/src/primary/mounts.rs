@@ -9,8 +9,8 @@ use crate::ingest::mount_points::unescaped;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What the system calls mounts of this program.
-pub const KIND: &str = "onefold";
+pub use crate::ingest::own_mounts::KIND;
+
 const LIST: &str = "/proc/self/mountinfo";
 
 /// A mount as the system lists it.

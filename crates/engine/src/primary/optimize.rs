@@ -465,7 +465,7 @@ impl Run<'_> {
             return Ok(());
         }
         let is_whole = stored.links > 1 && !self.is_stub(directory, &stored);
-        if is_whole && !self.linked.is_last(stored.inode, stored.links) {
+        if is_whole && !self.linked.is_last(&stored) {
             return Ok(());
         }
         let directory = Arc::clone(directory);

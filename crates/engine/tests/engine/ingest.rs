@@ -389,7 +389,7 @@ fn a_dry_run_writes_nothing_and_counts_the_same() {
 const BETWEEN: usize = 80;
 
 #[test]
-fn a_file_of_several_names_that_is_cut_between_them_is_whole_under_each() {
+fn r97_a_file_of_several_names_that_is_cut_between_them_is_what_it_was_under_each() {
     let source = tempfile::tempdir().unwrap();
     let (first, last) = (source.path().join("a"), source.path().join("z"));
     let bytes = random_bytes(1, 100_000);
@@ -411,9 +411,9 @@ fn a_file_of_several_names_that_is_cut_between_them_is_whole_under_each() {
     let store: Arc<dyn Store> = Arc::new(faulty);
     let repository = create(&store, &options());
     let id = save(&repository, paths(source.path())).snapshot.unwrap();
-    for path in [&first, &last] {
-        assert_eq!(entry_at(&repository, id, path).size, 100_000);
-        assert!(content_at(&repository, id, path) == bytes);
+    for (path, length) in [(&first, 100_000), (&last, 60_000)] {
+        assert_eq!(entry_at(&repository, id, path).size, length as u64);
+        assert!(content_at(&repository, id, path) == bytes[..length]);
     }
     // What changed behind its back is read by the next.
     let id = save(&repository, paths(source.path())).snapshot.unwrap();

@@ -28,6 +28,7 @@ mod ingest;
 mod jobs;
 mod joint_index;
 mod kept_here;
+mod links;
 mod look_up;
 mod lost;
 mod metamorphic;

@@ -6,6 +6,7 @@ use crate::placement::assert_places;
 use crate::rewriting::{rewriting, sources, unkeyed};
 use crate::steps::check_all;
 use onefold_chunking::{ChunkerKind, ChunkerParameters, HOLE_BLOCK_BYTES};
+use onefold_engine::ingest::links::LinkedName;
 use onefold_engine::ingest::read::{Element, FileTask, Message, ReadJob, Work};
 use onefold_engine::ingest::scattered::{CHUNKS_AGAIN_MAX, Stretch};
 use onefold_engine::ingest::walk::BATCH_FILES_MAX;
@@ -213,6 +214,7 @@ fn chunks_that_are_not_what_they_were_or_cannot_be_read_stay_where_they_are() {
         directory: Arc::new(fs::File::open(directory.path()).unwrap().into()),
         name: CString::new(name).unwrap(),
         entry: Entry::default(),
+        link: LinkedName::Only,
         earlier: None,
         again: again.clone(),
     };

@@ -33,6 +33,7 @@ fn candidate(number: u8, time_ns: i64) -> Candidate {
         tags: Vec::new(),
         hold: false,
         sequence: 0,
+        is_empty: false,
     }
 }
 

@@ -162,6 +162,23 @@ fn reasons_name_every_rule_that_keeps_a_snapshot() {
 }
 
 #[test]
+fn r98_of_a_group_never_only_empty_snapshots_are_kept() {
+    let kept = |empty: [bool; 4]| -> Vec<u8> {
+        let of = |(number, is_empty): (u8, bool)| Candidate {
+            is_empty,
+            ..candidate(number, i64::from(number))
+        };
+        let list: Vec<Candidate> = (0..).zip(empty).map(of).collect();
+        let plans = plan_retention(&list, &request(policy("last 2")), &TimeZone::UTC, 100).unwrap();
+        let decisions = plans.into_iter().flat_map(|plan| plan.decisions.unwrap());
+        decisions.filter(|one| one.keep).map(|one| one.id.0[0]).collect()
+    };
+    assert_eq!(kept([false, false, true, true]), [3, 2, 1], "the newest with content as well");
+    assert_eq!(kept([false, false, false, true]), [3, 2]);
+    assert_eq!(kept([true, true, true, true]), [3, 2], "there is none with content");
+}
+
+#[test]
 fn groups_are_judged_apart() {
     let mut list = Vec::new();
     for (number, (host, path, tag)) in

@@ -43,6 +43,9 @@ fn reasons(asked: &Selection, found: &LeftOut) -> Vec<String> {
     if found.mounts > 0 {
         reasons.push(counted(found.mounts, "mount"));
     }
+    if found.snapshot_mounts > 0 {
+        reasons.push(counted(found.snapshot_mounts, "snapshot mount"));
+    }
     if found.gone > 0 {
         reasons.push(format!("{} that went meanwhile", counted(found.gone, "item")));
     }
@@ -80,6 +83,7 @@ pub fn fields(asked: &Selection, found: &LeftOut) -> Value {
         "caches": found.caches,
         "marked": marked.map(|(name, mark)| (name, mark.directories)).collect::<Vec<_>>(),
         "mounts": found.mounts,
+        "snapshot_mounts": found.snapshot_mounts,
         "gone": found.gone,
     })
 }

@@ -53,9 +53,9 @@ impl Walk<'_> {
         if selection.cold.is_some() || selection.part.is_some() {
             return None;
         }
-        let absolute = self.absolute_path(tree_path);
+        let other = self.other_path(tree_path);
         let is_unknown = kind == FileType::Unknown;
-        match is_unknown && selection.excludes.depend_on_kind(tree_path, absolute.as_deref()) {
+        match is_unknown && selection.excludes.depend_on_kind(tree_path, other.as_deref()) {
             true => None,
             false => Some(self.matches(tree_path, kind == FileType::Directory)),
         }
@@ -63,13 +63,13 @@ impl Walk<'_> {
 
     /// Whether patterns match an item.
     pub(super) fn matches(&self, tree_path: &[u8], is_directory: bool) -> bool {
-        let absolute = self.absolute_path(tree_path);
+        let other = self.other_path(tree_path);
         let excludes = &self.context.selection.excludes;
-        excludes.matches_either(tree_path, absolute.as_deref(), is_directory)
+        excludes.matches_either(tree_path, other.as_deref(), is_directory)
     }
 
-    fn absolute_path(&self, tree_path: &[u8]) -> Option<Vec<u8>> {
-        self.absolute.as_ref().map(|(length, above)| {
+    fn other_path(&self, tree_path: &[u8]) -> Option<Vec<u8>> {
+        self.other_form.as_ref().map(|(length, above)| {
             let below = tree_path.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
         })

@@ -2,6 +2,7 @@
 
 use super::parent::Known;
 use super::{Item, Walk, stopped};
+use crate::ingest::links::LinkedName;
 use crate::ingest::namesakes::EarlierContent;
 use crate::ingest::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use crate::ingest::scattered::Stretch;
@@ -44,7 +45,8 @@ impl Walk<'_> {
         });
         let own = entry.clone();
         let directory = Arc::clone(directory);
-        let task = FileTask { directory, name, entry: own, earlier, again: Vec::new() };
+        let link = self.links.meet(&entry);
+        let task = FileTask { directory, name, entry: own, link, earlier, again: Vec::new() };
         let item = Item::Read { path: tree_path.to_vec(), entry, known: known.is_some() };
         self.hand_out(task, size, item)
     }
@@ -63,7 +65,8 @@ impl Walk<'_> {
         let chunks = again.iter().flat_map(|stretch| &stretch.chunks);
         let size = chunks.fold(0u64, |sum, chunk| sum.saturating_add(chunk.length));
         let directory = Arc::clone(directory);
-        let task = FileTask { directory, name, entry: entry.clone(), earlier: None, again };
+        let (own, link) = (entry.clone(), LinkedName::Only);
+        let task = FileTask { directory, name, entry: own, link, earlier: None, again };
         self.hand_out(task, size, Item::Again(entry, place))
     }
 

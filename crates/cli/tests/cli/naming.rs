@@ -1,0 +1,154 @@
+//! What is named as a source, and what that gives.
+
+use crate::mounted::{Mount, can_mount};
+use crate::support::Sandbox;
+use std::fs;
+use std::os::unix::fs::symlink;
+
+fn listed(sandbox: &Sandbox) -> String {
+    sandbox.run(&["ls", "-r", "latest"]).expect(0).stdout
+}
+
+#[test]
+fn r98_a_link_as_a_source_is_told_of_and_followed_where_a_slash_is_behind_it() {
+    let sandbox = Sandbox::with_source();
+    let link = sandbox.arg("link");
+    symlink(sandbox.path("source"), &link).unwrap();
+    let run = sandbox.run(&["backup", &link]).expect(3);
+    assert!(run.stderr.contains("is a symbolic link"), "{}", run.stderr);
+    assert!(!listed(&sandbox).contains("link/"));
+    for written in [format!("{link}/"), format!("{link}/."), format!("{link}//")] {
+        let run = sandbox.run(&["backup", &written]).expect(0);
+        assert_eq!(run.stderr, "");
+        assert!(listed(&sandbox).contains("link/one.txt"), "{written}");
+    }
+}
+
+#[test]
+fn r98_what_is_no_file_and_no_directory_is_told_of_as_a_source() {
+    let sandbox = Sandbox::with_source();
+    let socket = sandbox.arg("socket");
+    let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, kind) in [("/dev/null", "a character device"), (socket.as_str(), "a socket")] {
+        let run = sandbox.run(&["backup", path]).expect(3);
+        assert!(run.stderr.contains(kind), "{}", run.stderr);
+        sandbox.run(&["backup", path, "--allow-empty"]).expect(0);
+        // Beside something else it is told of all the same.
+        let run = sandbox.run(&["backup", path, &sandbox.arg("source")]).expect(0);
+        assert!(run.stderr.contains(kind), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn r98_a_backup_that_finds_nothing_says_so() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    sandbox.run(&["backup", &source]).expect(0);
+    fs::rename(&source, sandbox.arg("away")).unwrap();
+    fs::create_dir(&source).unwrap();
+    let run = sandbox.run(&["backup", &source]).expect(3);
+    assert!(run.stderr.contains("is empty, and held"), "{}", run.stderr);
+    sandbox.run(&["backup", &source, "--allow-empty"]).expect(0);
+    let run = sandbox.run_with_input(&["backup", "--stdin"], b"").expect(3);
+    assert!(run.stderr.contains("nothing was found"), "{}", run.stderr);
+    sandbox.run_with_input(&["backup", "--stdin", "--allow-empty"], b"").expect(0);
+    // Empty snapshots do not push out the one that has something.
+    sandbox.run(&["forget", "--keep-last", "1", "--group-by", "paths"]).expect(0);
+    let restored = sandbox.run(&["snapshots"]).expect(0);
+    assert_eq!(restored.stdout.matches(&source).count(), 2, "{}", restored.stdout);
+}
+
+#[test]
+fn r98_a_directory_that_lost_much_of_the_last_snapshot_is_told_of() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    sandbox.write("source/disk/large", &[1; 300_000]);
+    sandbox.write("source/small/tiny", b"");
+    sandbox.run(&["backup", &source]).expect(0);
+    for directory in ["source/disk", "source/small"] {
+        fs::remove_dir_all(sandbox.path(directory)).unwrap();
+        fs::create_dir(sandbox.path(directory)).unwrap();
+    }
+    let run = sandbox.run(&["backup", &source]).expect(0);
+    assert!(run.stderr.contains("source/disk' is empty, and held 1 item"), "{}", run.stderr);
+    // Told once: the snapshot before has nothing there any more.
+    let run = sandbox.run(&["backup", &source]).expect(0);
+    assert_eq!(run.stderr, "");
+}
+
+#[test]
+fn r98_a_mark_in_the_very_source_is_told_of() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    sandbox.write("source/CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55");
+    let run = sandbox.run(&["backup", &source, "--exclude-caches"]).expect(3);
+    assert!(run.stderr.contains("bears a mark itself"), "{}", run.stderr);
+    let run = sandbox.run(&["backup", &source, "--exclude-if-present", "one.txt"]).expect(3);
+    assert!(run.stderr.contains("bears a mark itself"), "{}", run.stderr);
+    sandbox.run(&["backup", &source]).expect(0);
+}
+
+#[test]
+fn r100_one_directory_is_one_however_it_is_named() {
+    let sandbox = Sandbox::with_source();
+    let (root, source) = (sandbox.path(""), sandbox.arg("source"));
+    let save = |path: &str, from: &str| {
+        let mut command = sandbox.command(&["--json", "backup", path]);
+        command.current_dir(root.join(from));
+        sandbox.run_command(command).expect(0).message("summary")
+    };
+    let first = save(&source, "");
+    for (path, from) in [
+        ("source", ""),
+        ("./source/", ""),
+        ("source/../source", ""),
+        ("../source", "source"),
+        (".", "source"),
+    ] {
+        let found = save(path, from);
+        assert_eq!(found["files_unchanged"], first["files"], "{path}");
+        let run = sandbox.run(&["diff", "latest~1", "latest"]).expect(0);
+        assert!(!run.stdout.contains("one.txt"), "{path}: {}", run.stdout);
+    }
+    sandbox.run(&["forget", "--keep-last", "1"]).expect(0);
+    assert_eq!(sandbox.ids(&[]).len(), 1, "one series");
+}
+
+#[test]
+fn r100_what_was_named_relatively_is_restored_so_and_found_by_its_path() {
+    let sandbox = Sandbox::with_source();
+    let mut command = sandbox.command(&["backup", "source"]);
+    command.current_dir(sandbox.path(""));
+    sandbox.run_command(command).expect(0);
+    let real = sandbox.arg("source/one.txt");
+    for path in ["source", "/source", &sandbox.arg("source")] {
+        let listed = sandbox.run(&["ls", &format!("latest:{path}")]).expect(0);
+        assert!(listed.stdout.contains("one.txt"), "{path}: {}", listed.stdout);
+    }
+    for (number, include) in ["/source/one.txt", &real].iter().enumerate() {
+        let target = sandbox.arg(&format!("target {number}"));
+        sandbox.run(&["restore", "latest", "--target", &target, "--include", include]).expect(0);
+        let restored = std::path::Path::new(&target).join("source/one.txt");
+        assert!(restored.exists(), "{include}");
+    }
+}
+
+#[test]
+fn r99_a_mount_of_snapshots_inside_a_source_is_left_out_and_told() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    let files = sandbox.run(&["--json", "backup", &source]).expect(0).message("summary");
+    let point = sandbox.path("source/shown");
+    fs::create_dir(&point).unwrap();
+    let _mount = Mount::on(&sandbox, &point, &[]);
+    for _ in 0..2 {
+        let run = sandbox.run(&["backup", &source]).expect(0);
+        assert!(run.stdout.contains("left out: 1 snapshot mount"), "{}", run.stdout);
+        let found = sandbox.run(&["--json", "backup", &source]).expect(0).message("summary");
+        assert_eq!(found["files"], files["files"]);
+        assert_eq!(found["left_out"]["snapshot_mounts"], 1);
+    }
+}
