@@ -165,16 +165,18 @@ fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
 
 /// Patterns for what is restored from a directory on: those of paths below it without its own.
 fn below(base: &str, exact: &[String], any_case: &[String]) -> Result<Patterns> {
-    let relative = |pattern: &String| {
+    let relative = |pattern: String| {
         let (taken_back, path) = match pattern.strip_prefix('!') {
             Some(path) => ("!", path),
             None => ("", pattern.as_str()),
         };
         let rest = path.strip_prefix(base).filter(|rest| rest.starts_with('/'));
-        rest.map_or_else(|| pattern.clone(), |rest| format!("{taken_back}{rest}"))
+        rest.map(|rest| format!("{taken_back}{rest}")).unwrap_or(pattern)
     };
-    let all = |patterns: &[String]| patterns.iter().map(relative).collect::<Vec<_>>();
-    patterns(&all(exact), &all(any_case))
+    let all = |given: &[String]| -> Result<Vec<String>> {
+        Ok(store_path::with_home(given.to_vec())?.into_iter().map(relative).collect())
+    };
+    Patterns::build(&all(exact)?, &all(any_case)?)
 }
 
 /// Runs the command.
