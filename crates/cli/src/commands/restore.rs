@@ -164,17 +164,18 @@ fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
 }
 
 /// Patterns for what is restored from a directory on: those of paths below it without its own.
-fn below(base: &str, exact: &[String], any_case: &[String]) -> Result<Patterns> {
-    let relative = |pattern: String| {
-        let (taken_back, path) = match pattern.strip_prefix('!') {
-            Some(path) => ("!", path),
-            None => ("", pattern.as_str()),
+fn below(base: &str, exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
+    let relative = |pattern: Vec<u8>| {
+        let (taken_back, path) = match pattern.strip_prefix(b"!") {
+            Some(path) => (&b"!"[..], path),
+            None => (&b""[..], pattern.as_slice()),
         };
-        let rest = path.strip_prefix(base).filter(|rest| rest.starts_with('/'));
-        rest.map(|rest| format!("{taken_back}{rest}")).unwrap_or(pattern)
+        let rest = path.strip_prefix(base.as_bytes()).filter(|rest| rest.starts_with(b"/"));
+        rest.map(|rest| [taken_back, rest].concat()).unwrap_or(pattern)
     };
-    let all = |given: &[String]| -> Result<Vec<String>> {
-        Ok(store_path::with_home(given.to_vec())?.into_iter().map(relative).collect())
+    let all = |given: &[OsString]| -> Result<Vec<Vec<u8>>> {
+        let given = store_path::with_home(store_path::as_given(given))?;
+        Ok(given.into_iter().map(relative).collect())
     };
     Patterns::build(&all(exact)?, &all(any_case)?)
 }

@@ -317,9 +317,9 @@ fn end_as_first(task: &FileTask, file: &File) -> Result<Option<FileEnd>> {
     if !links::has_trusted_numbers(file) || !further.is_of(&identity) {
         return Ok(None);
     }
-    entry.xattrs = attributes::xattrs(AttributeSource::Open(file.as_fd()))?;
+    let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd())).err();
     let link = Some(LinkEnd { identity, name: LinkEndName::AsFirst });
-    Ok(Some(FileEnd { entry: Some(entry), link, ..FileEnd::default() }))
+    Ok(Some(FileEnd { entry: Some(entry), link, attributes, ..FileEnd::default() }))
 }
 
 struct FileReader<'a> {
