@@ -39,7 +39,8 @@ pub fn files(
 ) -> Result<()> {
     let levels_open = open_levels(open_files_max(), 1);
     let top = Arc::new(open_directory(share, Path::new("."))?);
-    let mut open = vec![Level { directory: Arc::clone(&top), path: Vec::new(), names: None, aside: None }];
+    let mut open =
+        vec![Level { directory: Arc::clone(&top), path: Vec::new(), names: None, aside: None }];
     let device = status(share, OsStr::new("."))?.st_dev;
     loop {
         let is_too_deep = open.len() >= limits::DEPTH_MAX;
