@@ -53,7 +53,7 @@ pub struct Candidate {
     pub tags: Vec<String>,
     /// Whether it must be kept whatever the policy says.
     pub hold: bool,
-    /// Its place in the order in which snapshots were saved, which no clock decides; 0: it has none.
+    /// Its place in the order in which snapshots were saved, which no clock decides; 0: none.
     pub sequence: u64,
 }
 
