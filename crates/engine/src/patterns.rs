@@ -239,8 +239,8 @@ impl Pattern {
     }
 }
 
-/// Bytes as text, one letter for each: patterns are compiled from text. Those above 127 become letters
-/// that no text has in their place, and none of them is a blank.
+/// Bytes as text, one letter for each: patterns are compiled from text. Those above 127 become
+/// letters that are no blanks.
 fn spelled(bytes: &[u8]) -> String {
     let letter = |byte: &u8| match byte.is_ascii() {
         true => char::from(*byte),

@@ -56,7 +56,7 @@ pub struct Candidate {
     pub hold: bool,
     /// Whether there is nothing in its files, or no file in it.
     pub is_empty: bool,
-    /// Its place in the order in which snapshots were saved, which no clock decides; 0: it has none.
+    /// Its place in the order in which snapshots were saved, which no clock decides; 0: none.
     pub sequence: u64,
 }
 

@@ -38,6 +38,7 @@ pub fn run_beside_lease(
     }
     then(&file);
     drop(lease);
+    drop(file);
     Run::of(child.wait_with_output().unwrap())
 }
 
