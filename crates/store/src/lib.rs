@@ -77,9 +77,9 @@ pub trait Blobs: Send + Sync {
     /// error nothing is visible under the name, or the whole object.
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()>;
 
-    /// Stores an object under a name that was made up for it, so that nobody else can have given it.
-    /// If these bytes are there already they are this object: somebody on the way, like a proxy, has
-    /// repeated the request.
+    /// Stores an object under a name that was made up for it, so that nobody else can have given
+    /// it. If these bytes are there already they are this object: somebody on the way, like a
+    /// proxy, has repeated the request.
     ///
     /// # Errors
     ///

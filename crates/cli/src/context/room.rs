@@ -1,5 +1,5 @@
-//! What a command leaves of the device that its store is on, and what it takes of the room set aside
-//! there ([`crate::reserve`]).
+//! What a command leaves of the device that its store is on, and what it takes of the room set
+//! aside there ([`crate::reserve`]).
 
 use super::Context;
 use crate::opening::OpenedStore;

@@ -137,7 +137,7 @@ impl<'a> Collector<'a> {
             settle::fence_abandoned(self.repository)?;
             forgetting::finish_forgetting(self.repository, "gc")?;
         }
-        let mut vanished = 0;
+        let (mut vanished, mut may_look) = (0, true);
         for _ in 0..TRIES_MAX {
             let epoch_before = self.finish_open()?;
             match self.attempt() {
@@ -149,7 +149,10 @@ impl<'a> Collector<'a> {
                 Err(error) if error.kind() == ErrorKind::NotFound && vanished < VANISHED_MAX => {
                     vanished += 1;
                 }
-                Err(error) if error.kind() == ErrorKind::Damaged && self.find_unreadable()? => {}
+                Err(error)
+                    if error.kind() == ErrorKind::Damaged
+                        && std::mem::take(&mut may_look)
+                        && self.find_unreadable()? => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,10 +1,12 @@
 //! Whether copies that the second store has already are whole.
 //!
 //! A container that was cut short after it was stored is known to nobody until it is read. Before
-//! snapshots are copied into a directory of this machine, those that are shorter than a full one are
-//! looked at, by their ends; what is found goes into quarantine. Stores elsewhere take objects whole,
-//! and asking for each would take long. While anything of the second store is in quarantine or missing, a
-//! copy counts as being there only if every chunk of it is in a container that may be relied upon.
+//! snapshots are copied into a directory of this machine, those that are shorter than a full one
+//! are looked at, by their ends; what is found goes into quarantine. Stores elsewhere take objects
+//! whole, and asking for each would take long.
+//!
+//! While anything of the second store is in quarantine or missing, a copy counts as being there only
+//! if every chunk of it is in a container that may be relied upon.
 
 use super::CopyOptions;
 use crate::chunk_store::presence::tree_present;
