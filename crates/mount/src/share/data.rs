@@ -10,7 +10,7 @@ use onefold_engine::primary::changed_below;
 use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use onefold_engine::stub::stub_file::{Room, write_some_at};
 use onefold_engine::stub::{self, StubFile};
-use onefold_types::Error;
+use onefold_types::{Error, Result};
 use rustix::fs::{
     AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW,
     UTIME_OMIT, Uid, XattrFlags,
@@ -68,8 +68,15 @@ impl Served {
         let open = |flags: OFlags| rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty());
         // It waits while the job makes a stub of it.
         let reading = File::from(open(OFlags::RDONLY).map_err(failed)?);
-        let is_stub = stub::value(&reading).map_err(|error| self.failed(number, &error))?.is_some();
-        if !is_stub {
+        let is_stub = || -> Result<bool> { Ok(stub::value(&reading)?.is_some()) };
+        // A job that was too slow for the one who waits may still make a stub of it.
+        let is_plain = || -> Result<bool> {
+            Ok(!is_stub()? && {
+                stub::wait_for_job(&reading, self.job_wait)?;
+                !is_stub()?
+            })
+        };
+        if is_plain().map_err(|error| self.failed(number, &error))? {
             return Ok(OpenInode::new(number, Bytes::Plain(reading)));
         }
         // Its data comes back into it whoever writes; who may not, reads.
@@ -80,7 +87,8 @@ impl Served {
                 let _ = stub.settle_length();
                 self.keep_written(number, &stub);
                 let room = Arc::clone(&self.reserve) as Arc<dyn Room>;
-                Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub.with_room(room)))))
+                let stub = stub.with_room(room).with_job_wait(self.job_wait);
+                Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub))))
             }
             None => Err(Errno::EAGAIN),
         }

@@ -10,6 +10,7 @@ use onefold_engine::primary::handover::Handover;
 use onefold_engine::primary::reserve::Reserve;
 use onefold_engine::primary::share::{OPEN, open_directory};
 use onefold_engine::primary::{Share, emptying, second_copies};
+use onefold_engine::stub::JOB_WAIT;
 use onefold_engine::tree::TreeReader;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::AtFlags;
@@ -17,6 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What the system says to a request that asks for too much, or for what there is not.
 const REQUESTED: [Errno; 5] =
@@ -35,6 +37,8 @@ pub struct Served {
     pub(super) reserve: Arc<Reserve>,
     /// Whether new files may be given to whoever asked for them.
     pub(super) may_give: bool,
+    /// How long a program waits for a job that is at its file.
+    pub(super) job_wait: Duration,
 }
 
 impl Served {
@@ -59,7 +63,23 @@ impl Served {
         if let Err(error) = reserve.fill() {
             problems.note(error.to_string());
         }
-        Ok(Self { share, tree, nodes, open, problems, handover, reserve, may_give })
+        Ok(Self {
+            share,
+            tree,
+            nodes,
+            open,
+            problems,
+            handover,
+            reserve,
+            may_give,
+            job_wait: JOB_WAIT,
+        })
+    }
+
+    /// Lets programs wait so long for a job that is at their file.
+    #[must_use]
+    pub fn with_job_wait(self, job_wait: Duration) -> Self {
+        Self { job_wait, ..self }
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.
