@@ -46,6 +46,7 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
             "files_optimized": found.stubs,
             "bytes_optimized": found.stub_bytes,
             "bytes_recalled": found.recalled_bytes,
+            "files_lost": found.lost,
             "foreign_stubs": found.foreign,
             "problems": found.problems,
             "manifests": found.manifests.iter().map(ToString::to_string).collect::<Vec<_>>(),
