@@ -50,6 +50,7 @@ use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{Result, SessionId, ShareId};
+use std::collections::HashSet;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,6 +135,8 @@ pub struct Selection {
     pub part: Option<Part>,
     /// Only so much of files that are no stubs and not in the parent snapshot.
     pub room: Option<Arc<Room>>,
+    /// Inodes of files that only look like what they are: stubs that lost their attribute.
+    pub lost: Arc<HashSet<u64>>,
 }
 
 /// Which snapshot to compare with.

@@ -27,6 +27,7 @@
 //! | [`second_copies`] | second copies of those: made, found, taken |
 //! | [`estimate`] | what making a directory a share would cost and give |
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
+//! | [`lost_stubs`] | files of zeros that were stubs, copied without their attributes |
 //! | [`repair`] | copies of stubs that were made without the mount |
 //! | [`problems`] | what could not be read, written down until it can be |
 //! | [`status`] | what is optimised, saved, recalled |
@@ -49,6 +50,7 @@ pub mod handover;
 pub mod hot_chunks;
 pub mod jobs;
 pub mod linked_files;
+pub mod lost_stubs;
 pub mod manifests;
 mod mounted_before;
 pub mod mounts;

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | this | the attribute that makes a file a stub: written, read, taken away |
+//! | [`job_lock`] | who writes for programs waits for a job that is at the file |
 //! | [`stub_file`] | a stub's bytes: read, recalled, written, cut |
 //! | [`times`] | when its file was changed last, while somebody works on it |
 //! | [`permissions`] | what its owner does to it whatever its permissions are |
@@ -21,10 +22,12 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+mod job_lock;
 pub mod permissions;
 pub mod stub_file;
 pub mod times;
 
+pub use job_lock::{JOB_WAIT, wait_for_job};
 pub use stub_file::StubFile;
 
 /// What is Onefold's in the directory of a share.
@@ -128,7 +131,7 @@ pub fn open(repository: &Repository, inode: u64, value: &[u8]) -> Result<(StubOw
     if owner.inode != inode {
         return Err(Error::damaged(
             "it is a stub of another file, from which it was copied without its data; 'onefold \
-             share repair' brings the data back",
+             share repair' of its directory brings the data back",
         ));
     }
     Ok((owner, stub))

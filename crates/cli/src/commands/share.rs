@@ -57,8 +57,8 @@ enum ShareAction {
     Run(Box<run::RunArguments>),
     /// Bring the data of all files back into the directory
     Rehydrate(job::RehydrateArguments),
-    /// Bring the data back into copies that were made without the mount; a copy of a whole share
-    /// becomes an ordinary directory
+    /// Bring the data back into copies that were made without the mount, and into stubs that lost
+    /// their attribute; a copy of a whole share becomes an ordinary directory
     Repair(DirectoryArgument),
     /// Say that a share was moved here, and is not used any more where it was
     Move(DirectoryArgument),

@@ -49,6 +49,25 @@ impl Disk {
         assert!(succeeds("umount", &[self.point.to_str().unwrap()]));
     }
 
+    /// Makes all of it durable.
+    pub fn sync(&self) {
+        rustix::fs::syncfs(fs::File::open(&self.point).unwrap()).unwrap();
+    }
+
+    /// What a power loss now would leave, block by block.
+    pub fn image_now(&self, sandbox: &Sandbox) -> PathBuf {
+        let image = sandbox.path("now.img");
+        fs::copy(&self.image, &image).unwrap();
+        image
+    }
+
+    /// Puts an image in its place.
+    pub fn replace_by(&self, image: &Path) {
+        self.unmount();
+        fs::rename(image, &self.image).unwrap();
+        assert!(self.mount());
+    }
+
     /// A copy, block by block, mounted beside it.
     fn copied(&self, sandbox: &Sandbox, name: &str) -> Self {
         self.unmount();

@@ -214,6 +214,9 @@ impl Walk<'_> {
         let stub = self.stub(directory, name, entry)?;
         let is_cold = !self.is_left_out() && self.is_cold(entry);
         let Some(stub) = stub else {
+            if self.context.selection.lost.contains(&entry.inode) {
+                return Ok(Reading::None);
+            }
             return Ok(if is_cold { Reading::Plain } else { Reading::None });
         };
         if self.is_linked(entry) {

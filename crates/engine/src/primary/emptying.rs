@@ -9,7 +9,9 @@
 //!
 //! Before 4 and before 5 the lease is asked for again: the kernel takes it from a holder who lets
 //! others wait for too long, and then the file is theirs. One that somebody waits for is left to
-//! him, whole, and is met again by a later run.
+//! him, whole, and is met again by a later run. A lock goes with the lease and outlasts it: the
+//! mount takes it before it writes for a program, so nothing is written between that look and 5.
+//! After 5 the job looks once more, and tells if others could get at the file below.
 //!
 //! # Crashes
 //! Nothing is punched that the store has not: who writes into a stub below writes where its bytes
@@ -51,6 +53,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What is compared at once.
 const COMPARED_BYTES: usize = limits::MIB;
@@ -378,6 +381,7 @@ fn punch(
     prepared: &Prepared,
     lease: &Lease<'_>,
 ) -> Result<Result<u64, Left>> {
+    let begun = Instant::now();
     if !lease.is_held()? {
         return Ok(Err(Left::Open));
     }
@@ -387,6 +391,13 @@ fn punch(
     let is_same = now == prepared.state.modified;
     let modified = if is_same { prepared.stub.modified } else { now };
     finish(repository, (share, &prepared.file), &prepared.stub, modified)?;
+    if begun.elapsed() >= onefold_lease::break_time() && !lease.is_held()? {
+        return Err(Error::new(
+            ErrorKind::Source,
+            "the system let others at it while it was emptied, which took very long; what was \
+             written to it without the mount meanwhile may be gone: look at it",
+        ));
+    }
     Ok(Ok(before.saturating_sub(blocks(&prepared.file)?)))
 }
 

@@ -40,6 +40,7 @@ use super::changed_below::ChangedBelow;
 use super::disk;
 use super::emptying::{self, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
+use super::lost_stubs::LostStubs;
 use super::manifests::{self, Manifests};
 use super::problems::MORE;
 use super::reserve::Reserve;
@@ -144,11 +145,15 @@ pub fn optimize(
         false => 0,
     };
     let ChangedBelow { written: written_below, moved: moved_here, .. } = changed;
+    let lost = LostStubs::look(repository, share, &earlier, job)?;
     let mut report =
-        OptimizeReport { elsewhere, written_below, moved_here, ..OptimizeReport::default() };
+        OptimizeReport { elsewhere, written_below, moved_here, lost, ..OptimizeReport::default() };
     let (turns, errors) = turns::plan(share, options.partitions, job)?;
     report.errors += errors;
-    let mut made = Made { needs_earlier: errors > 0, ..Made::default() };
+    let mut made = Made {
+        needs_earlier: errors + report.lost.files() + report.lost.errors() > 0,
+        ..Made::default()
+    };
     for turn in &turns {
         take_turn(repository, share, (options, turn), (&mut report, &mut made), job)?;
     }
@@ -210,7 +215,7 @@ fn take_turn(
     loop {
         job.interrupt.check()?;
         let earlier = Manifests::of(&SnapshotList::load(repository)?, share).own;
-        let backup = back_up(repository, share, (options, turn), &earlier, job)?;
+        let backup = back_up(repository, share, (options, turn), (&earlier, &report.lost), job)?;
         let manifest = backup.snapshot.or(backup.parent);
         let (put_off, files) = (backup.left_out.put_off, report.emptied.files);
         made.is_new |= backup.snapshot.is_some();
@@ -314,7 +319,7 @@ fn back_up(
     repository: &Arc<Repository>,
     share: &Share,
     (options, turn): (&OptimizeOptions, &Turn),
-    earlier: &[Snapshot],
+    (earlier, lost): (&[Snapshot], &LostStubs),
     job: &Job,
 ) -> Result<BackupReport> {
     let now_ns = repository.environment().clock.now_ns();
@@ -331,6 +336,7 @@ fn back_up(
         manifests: earlier.iter().map(|one| one.id).collect(),
         part: turn.part(earlier),
         room: options.room(share)?.map(Arc::new),
+        lost: Arc::new(lost.inodes().clone()),
         ..Selection::default()
     };
     let source = Source::Root {

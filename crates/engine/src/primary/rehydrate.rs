@@ -15,6 +15,7 @@ use super::changed_below;
 use super::crawl::{self, Met};
 use super::disk::{free_bytes, kept_free_bytes};
 use super::emptying::{self, Privileges};
+use super::lost_stubs;
 use super::manifests::Manifests;
 use super::optimize::{self, OptimizeOptions};
 use super::second_copies;
@@ -78,9 +79,11 @@ pub fn rehydrate(
     let mut passes = 0;
     loop {
         let lock = share.lock_job()?;
+        let own = Manifests::of(&SnapshotList::load(repository)?, share).own;
+        let lost = lost_stubs::make_stubs(repository, share, &own, job)?;
         let (files, moves) = (report.files, share.moves()?);
         match pass(repository, share, (StubFile::open, kept_free_bytes), &mut report, job) {
-            Ok(()) if report.open + report.errors > 0 => return Ok(report),
+            Ok(()) if report.open + report.errors + lost.failed > 0 => return Ok(report),
             Ok(()) => {
                 let is_whole = share.moves()? == moves;
                 passes += 1;

@@ -4,6 +4,10 @@
 //! copy is a stub of another file, which nobody opens as it is; and nothing keeps its data for it.
 //! So it becomes an ordinary file, and a later run of the job takes it as any other.
 //!
+//! A copy that was made without attributes shows zeros, and nothing in it says of what. What has
+//! the path, size and time of a file that a manifest names is made a stub of that first
+//! ([`lost_stubs`]).
+//!
 //! A copy of a whole share, file by file or block by block, becomes an ordinary directory: all its
 //! stubs become ordinary files, and once there is none what is Onefold's in it goes. What keeps the
 //! data of the original's stubs is not touched.
@@ -12,13 +16,16 @@ use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
 use super::disk;
 use super::emptying::{self, Privileges};
+use super::lost_stubs;
+use super::manifests::Manifests;
 use super::rehydrate::{self, OpenStub, RehydrateReport};
 use super::second_copies;
-use super::share::Share;
+use super::share::{Share, open_directory};
 use crate::ingest::attributes;
 use crate::ingest::stubs::by_handle;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::{Snapshot, SnapshotList};
 use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
 use crate::user_file;
@@ -26,7 +33,10 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What a run did.
@@ -56,13 +66,16 @@ pub fn repair_copy(repository: &Arc<Repository>, copy: Share, job: &Job) -> Resu
     let mount = copy.lock_mount()?;
     let _lock = copy.lock_job()?;
     let mut report = CopyReport::default();
+    let list = SnapshotList::load(repository)?;
+    let manifests: Vec<Snapshot> = list.manifests(copy.id).cloned().collect();
+    let lost = lost_stubs::make_stubs(repository, &copy, &manifests, job)?;
     let files = &mut report.files;
     loop {
         let before = files.files;
         let kept_free_bytes = disk::kept_free_bytes(copy.directory())?;
         let how: (OpenStub, u64) = (StubFile::open_copied, kept_free_bytes);
         rehydrate::pass(repository, &copy, how, files, job)?;
-        if files.open + files.errors > 0 {
+        if files.open + files.errors + lost.failed > 0 {
             return Ok(report);
         }
         // What was moved past the pass is met by the next one.
@@ -82,15 +95,50 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
     second_copies::install(repository)?;
     let _lock = share.lock_job()?;
     ChangedBelow::look(repository, share, job)?;
-    let tree = Arc::new(TreeReader::open(repository)?);
+    let own = Manifests::of(&SnapshotList::load(repository)?, share).own;
+    let lost = lost_stubs::make_stubs(repository, share, &own, job)?;
+    let mut report = RepairReport { files: lost.files, bytes: lost.bytes };
+    let written = |path: &[u8]| changed_below::tell_written(share, path, job);
+    bring_all_back(repository, (share.directory(), &written), &mut report, job)?;
+    Ok(report)
+}
+
+/// The same in a directory that is no share, such as one that files of a share were copied to.
+pub fn repair_copied_files(
+    repository: &Arc<Repository>,
+    directory: &Path,
+    job: &Job,
+) -> Result<RepairReport> {
+    second_copies::install(repository)?;
+    let shown = || directory.display().to_string();
+    let directory = directory.canonicalize().context(shown)?;
+    let opened = open_directory(rustix::fs::CWD, &directory)?;
+    let written = |path: &[u8]| {
+        let error = Error::new(ErrorKind::Source, changed_below::WRITTEN);
+        job.observer.problem(&path::display(path), &error);
+        Ok(())
+    };
     let mut report = RepairReport::default();
+    bring_all_back(repository, (opened.as_fd(), &written), &mut report, job)?;
+    Ok(report)
+}
+
+/// Brings the data of all copied stubs of a directory back; `written` hears of those that somebody
+/// has written into.
+fn bring_all_back(
+    repository: &Arc<Repository>,
+    (directory, written): (BorrowedFd<'_>, &dyn Fn(&[u8]) -> Result<()>),
+    report: &mut RepairReport,
+    job: &Job,
+) -> Result<()> {
+    let tree = Arc::new(TreeReader::open(repository)?);
     let told = |path: &[u8], error: &Error| job.observer.problem(&path::display(path), error);
     crawl::files(
-        share.directory(),
+        directory,
         &mut |met| {
             job.interrupt.check()?;
             job.progress.add(1, met.entry.size);
-            match bring_back(&tree, &met, (share, job)) {
+            match bring_back(&tree, &met, written) {
                 Ok(true) => {
                     report.files += 1;
                     report.bytes += met.entry.size;
@@ -102,12 +150,15 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
             Ok(())
         },
         &mut |path, error| told(path, error),
-    )?;
-    Ok(report)
+    )
 }
 
 /// Makes a copy of a stub an ordinary file; whether it was one.
-fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>, (share, job): (&Share, &Job)) -> Result<bool> {
+fn bring_back(
+    tree: &Arc<TreeReader>,
+    met: &Met<'_>,
+    written: &dyn Fn(&[u8]) -> Result<()>,
+) -> Result<bool> {
     let name = OsStr::from_bytes(&met.entry.name);
     let Some(value) = stub::value_at(&by_handle(met.directory, name))? else { return Ok(false) };
     let (owner, _) = stub::open_copied(tree.chunks().repository(), &value)?;
@@ -121,7 +172,7 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>, (share, job): (&Share, &Job
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
     if changed_below::keep(&stub, &|| Ok(true))? {
-        changed_below::tell_written(share, met.path, job)?;
+        written(met.path)?;
     }
     let modified = stub.begin_bringing_back(state.modified, state.changed)?;
     let privileges = Privileges::of(&file)?;

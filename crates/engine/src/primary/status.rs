@@ -3,6 +3,7 @@
 use super::crawl;
 use super::emptying::BLOCK_BYTES;
 use super::linked_files::FirstNames;
+use super::lost_stubs::LostStubs;
 use super::manifests::{Elsewhere, Manifests};
 use super::share::Share;
 use crate::ingest::stubs::by_handle;
@@ -15,6 +16,7 @@ use onefold_types::{Error, Result, SessionId};
 use rustix::fs::AtFlags;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 /// What a share holds.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,8 @@ pub struct Status {
     pub recalled_bytes: u64,
     /// Stubs that belong to another file, share or store, by path.
     pub foreign: Vec<String>,
+    /// Stubs that lost their attribute; each was told.
+    pub lost: u64,
     /// What could not be read since the last scrub.
     pub problems: Vec<String>,
     /// The manifests that keep the stubs' data, the newest last.
@@ -46,10 +50,12 @@ pub struct Status {
 }
 
 /// Looks at every file of a share.
-pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Status> {
+pub fn status(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<Status> {
     share.refuse_other_store(repository)?;
     let Manifests { own, elsewhere } = Manifests::of(&SnapshotList::load(repository)?, share);
+    let lost = LostStubs::look(repository, share, &own, job)?.files();
     let mut status = Status {
+        lost,
         is_mounted: share.is_mounted(),
         problems: share.problems()?,
         manifests: own.iter().map(|one| one.id).collect(),

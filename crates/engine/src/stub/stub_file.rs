@@ -2,12 +2,17 @@
 //!
 //! # Algorithm (ATC'12, "write path to optimized file")
 //! A byte is the file's own if the stub says so, else the store's. Whoever writes has the granules
-//! that he touches made the file's own first: what he does not overwrite of them is copied out of
-//! the store (a *partial recall*), all else of the file stays where it is.
+//! that he touches made the file's own first: they are copied out of the store (a *partial
+//! recall*), all else of the file stays where it is.
 //!
 //! # Invariants
 //! - **Data before its bit.** A granule's bit is set when its data is durable in the file. Whatever
 //!   happens before leaves the store's bytes, which is the file as it was.
+//! - **Bit before what is written.** What a program writes goes into granules only whose bits are
+//!   durable. So a power loss leaves of an unsynced write what it leaves in any file, and never
+//!   what has to be told apart from the store's bytes.
+//! - **No job beside a writer.** Who serves programs takes the lock that goes with leases before
+//!   the first change, and looks at what the stub says then ([`StubFile::with_job_wait`]).
 //! - **Cut before grown.** The stub never holds for more bytes than the file has had since it was
 //!   last cut, so what grows again is zeros and not what was cut off.
 //! - **Never more room.** A stub that changes keeps its length; data takes room before its bit is
@@ -21,18 +26,20 @@
 //! time is the old or the new.
 
 use super::{open, open_copied, remove, times, value, write};
+use super::{open, open_copied, remove, value, wait_for_job, write};
 use crate::repository::Repository;
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_format::stub::{Stub, StubOwner};
 use onefold_types::error::Context;
-use onefold_types::{Result, limits};
+use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 mod written_below;
 
@@ -55,6 +62,10 @@ pub struct StubFile {
     is_compared: AtomicBool,
     /// Who makes room for what comes back before somebody writes.
     room: Option<Arc<dyn Room>>,
+    /// How long the first change waits for a job; `None` if it is a job's own.
+    job_wait: Option<Duration>,
+    /// Whether no job changes the file as long as this is open.
+    is_locked: AtomicBool,
 }
 
 /// Who has room set aside on the disk.
@@ -112,7 +123,15 @@ impl StubFile {
             was_written_below: AtomicBool::default(),
             is_compared: AtomicBool::default(),
             room: None,
+            job_wait: None,
+            is_locked: AtomicBool::default(),
         }))
+    }
+
+    /// Lets the first change wait so long for a job that is at the file.
+    #[must_use]
+    pub fn with_job_wait(self, wait: Duration) -> Self {
+        Self { job_wait: Some(wait), ..self }
     }
 
     /// Lets what comes back before somebody writes take room that is set aside.
@@ -216,6 +235,7 @@ impl StubFile {
     /// which is less than all only where the disk is full. It goes from the front on, and what has
     /// to come back for it is written or not as a whole, so that nothing is written behind that.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.keep_jobs_away()?;
         self.take_times()?;
         let end = offset + bytes.len() as u64;
         let mut at = offset;
@@ -223,13 +243,10 @@ impl StubFile {
             let done = (at - offset) as usize;
             let run = self.run(at, end);
             let piece = &bytes[done..(run.end.min(end) - offset) as usize];
-            let written = match run.is_own {
-                true => write_some_at(&self.file, piece, at).context(|| "writing it"),
-                false => {
-                    let write = || self.file.write_all_at(piece, at).context(|| "writing it");
-                    self.change(at..at + piece.len() as u64, &write).map(|()| piece.len())
-                }
-            };
+            let range = at..at + piece.len() as u64;
+            let owned = if run.is_own { Ok(()) } else { self.make_own(&range, None) };
+            let written =
+                owned.and_then(|()| write_some_at(&self.file, piece, at).context(|| "writing it"));
             match written {
                 Ok(written) => {
                     at += written as u64;
@@ -247,30 +264,35 @@ impl StubFile {
 
     /// Takes the data of a range out of the file: zeros are there afterwards.
     pub fn punch(&self, range: Range<u64>, flags: FallocateFlags) -> Result<()> {
+        self.keep_jobs_away()?;
+        self.take_times()?;
         let length = range.end - range.start;
-        self.change(range.clone(), &|| {
-            rustix::fs::fallocate(&self.file, flags, range.start, length)
-                .map_err(std::io::Error::from)
-                .context(|| "taking data out of it")
-        })
+        self.make_own(&range, Some(&range))?;
+        rustix::fs::fallocate(&self.file, flags, range.start, length)
+            .map_err(std::io::Error::from)
+            .context(|| "taking data out of it")
     }
 
-    /// Makes the granules of a range the file's own, and `apply`s what overwrites the range.
-    fn change(&self, range: Range<u64>, apply: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.take_times()?;
-        if self.touched(&range).is_empty() {
-            return apply();
+    /// Makes the granules of a range the file's own, durably: whoever asks is about to change it.
+    /// Of what is about to be punched nothing comes back.
+    fn make_own(&self, range: &Range<u64>, punched: Option<&Range<u64>>) -> Result<()> {
+        if self.touched(range).is_empty() {
+            return Ok(());
         }
         let _one = self.changing();
         // Somebody else may have been faster.
-        let granules = self.untouched_below(&range)?;
+        let granules = self.untouched_below(range)?;
+        if granules.is_empty() {
+            return Ok(());
+        }
         let bytes = (granules.len() as u64) << self.stub().granule_log2;
         loop {
-            match self.own(&granules, Some(&range), apply) {
-                Err(error) if bytes > 0 && error.is_full_disk() && self.makes_room(bytes) => {}
-                done => return done,
+            match self.own(&granules, punched) {
+                Err(error) if error.is_full_disk() && self.makes_room(bytes) => {}
+                done => break done?,
             }
         }
+        self.file.sync_all().context(|| "making the stub durable")
     }
 
     fn makes_room(&self, bytes: u64) -> bool {
@@ -290,35 +312,24 @@ impl StubFile {
     }
 
     /// Makes granules the file's own: their data comes out of the store, but for what is about to
-    /// be overwritten, then `apply` has its turn, all of that becomes durable, then the stub says
-    /// so. One at a time.
-    fn own(
-        &self,
-        granules: &[u64],
-        overwritten: Option<&Range<u64>>,
-        apply: &dyn Fn() -> Result<()>,
-    ) -> Result<()> {
+    /// be punched, which is taken out; once all of that is durable the stub says so. One at a time.
+    fn own(&self, granules: &[u64], punched: Option<&Range<u64>>) -> Result<()> {
         let mut stub = self.stub();
         for granule in granules {
             let range = stub.range_of(*granule);
-            let (head, tail) = match overwritten {
-                None => (range.clone(), range.end..range.end),
-                Some(over) => (
-                    range.start..over.start.clamp(range.start, range.end),
-                    over.end.clamp(range.start, range.end)..range.end,
-                ),
+            let over = match punched {
+                Some(over) => {
+                    let start = over.start.clamp(range.start, range.end);
+                    start..over.end.clamp(start, range.end)
+                }
+                None => range.end..range.end,
             };
-            self.copy(head)?;
-            self.copy(tail)?;
+            self.copy(range.start..over.start)?;
+            if !over.is_empty() {
+                self.take_out(&over)?;
+            }
+            self.copy(over.end..range.end)?;
             stub.set_recalled(*granule);
-        }
-        apply().inspect_err(|_| {
-            // A part of it may be there, which nobody is to take for what was written below.
-            let mut ranges = granules.iter().map(|granule| stub.range_of(*granule));
-            let _ = ranges.try_for_each(|range| self.take_out(&range));
-        })?;
-        if granules.is_empty() {
-            return Ok(());
         }
         self.file.sync_data().context(|| "making what came back durable")?;
         self.save(stub)
@@ -363,6 +374,7 @@ impl StubFile {
 
     /// Cuts the file or makes it longer.
     pub fn set_len(&self, length: u64) -> Result<()> {
+        self.keep_jobs_away()?;
         self.take_times()?;
         let _one = self.changing();
         let mut stub = self.stub();
@@ -371,6 +383,34 @@ impl StubFile {
             stub.valid = length;
             self.save(stub)?;
         }
+        Ok(())
+    }
+
+    /// Waits until no job is at the file, and keeps jobs away as long as this is open.
+    ///
+    /// Errors: `Unavailable` if that takes too long, or a job made another file of it meanwhile.
+    fn keep_jobs_away(&self) -> Result<()> {
+        let Some(wait) = self.job_wait.filter(|_| !self.is_locked.load(Ordering::Acquire)) else {
+            return Ok(());
+        };
+        wait_for_job(&self.file, wait)?;
+        let _one = self.changing();
+        if self.is_locked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let moved_on = || {
+            let why = "a job has changed what it is since it was opened; open it again";
+            Error::new(ErrorKind::Unavailable, why)
+        };
+        let value = value(&self.file)?.ok_or_else(moved_on)?;
+        let (_, mut stored) = open_copied(&self.repository, &value)?;
+        if stored.content != self.stub().content {
+            return Err(moved_on());
+        }
+        let length = self.file.metadata().context(|| "its status")?.len();
+        stored.valid = stored.valid.min(length);
+        *self.stub.write().unwrap_or_else(PoisonError::into_inner) = stored;
+        self.is_locked.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -427,7 +467,7 @@ impl StubFile {
             if !may()? {
                 return Ok(false);
             }
-            self.own(&[granule], None, &|| Ok(()))?;
+            self.own(&[granule], None)?;
         }
         may()
     }

@@ -10,7 +10,8 @@ use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, stub};
 use onefold_format::node::EntryKind;
 use onefold_store::layers::{Fault, Faulty};
-use onefold_types::Result;
+use onefold_types::{ErrorKind, Result};
+use rustix::fs::{FallocateFlags, FlockOperation, fcntl_lock};
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -131,4 +132,30 @@ fn whoever_waits_for_a_file_that_is_brought_back_gets_it_and_changes_it_for_good
     let report = bring_back(&world, &mut nothing);
     assert_eq!((report.files, report.open, report.errors), (1, 0, 0), "{report:?}");
     assert_eq!(fs::read(Path::new(&path)).unwrap(), data);
+}
+
+#[test]
+fn r118_a_write_fails_if_a_job_is_at_the_file_for_too_long_and_keeps_jobs_away_if_not() {
+    let Some(world) = World::new() else { return };
+    let mut data = random_bytes(35, 300_000);
+    world.write("file", &data);
+    world.optimize();
+    let stub = world.stub("file").with_job_wait(Duration::from_millis(30));
+    let job = File::options().read(true).write(true).open(world.path("file")).unwrap();
+    fcntl_lock(&job, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let changes: [&dyn Fn() -> Result<()>; 3] =
+        [&|| stub.write_at(5, b"new").map(drop), &|| stub.set_len(7), &|| {
+            stub.punch(0..10, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+        }];
+    for change in changes {
+        assert_eq!(change().unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    world.assert_holds("file", &data);
+    fcntl_lock(&job, FlockOperation::Unlock).unwrap();
+    stub.write_at(5, b"new").unwrap();
+    data[5..8].copy_from_slice(b"new");
+    let taken = fcntl_lock(&job, FlockOperation::NonBlockingLockExclusive);
+    assert!(taken.is_err(), "a job could get at it");
+    drop((stub, job));
+    world.assert_holds("file", &data);
 }

@@ -23,6 +23,7 @@ use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
 
 /// A file that was to be entered without waiting.
 pub(super) enum Now {
@@ -109,7 +110,19 @@ impl Served {
             looked => looked.map_err(failed)?,
         };
         if !is_stub {
-            return Ok(Some(OpenInode::new(number, Bytes::Plain(reading))));
+            // A job that was too slow for the one who waits may still make a stub of it.
+            let wait = if may_wait { self.job_wait } else { Duration::ZERO };
+            match stub::wait_for_job(&reading, wait) {
+                Err(_) if !may_wait => return Ok(None),
+                waited => waited.map_err(|error| self.failed(number, &error))?,
+            }
+            let is_stub_now = permissions::as_owner(item, || {
+                rustix::fs::fgetxattr(&reading, stub::ATTRIBUTE, &mut [0; 0])
+            });
+            return match is_stub_now {
+                Ok(_) => self.open_inode(number, item, (is_to_write, may_wait)),
+                Err(_) => Ok(Some(OpenInode::new(number, Bytes::Plain(reading)))),
+            };
         }
         // Its data comes back into it whoever writes; who may not, reads.
         let file = match open(OFlags::RDWR) {
@@ -136,7 +149,8 @@ impl Served {
         let stub = opened.ok_or(Errno::EAGAIN)?;
         // Whoever may not write cannot make it longer either.
         let _ = stub.settle_length();
-        Ok(stub.with_room(Arc::clone(&self.reserve) as Arc<dyn Room>))
+        let room = Arc::clone(&self.reserve) as Arc<dyn Room>;
+        Ok(stub.with_room(room).with_job_wait(self.job_wait))
     }
 
     /// Opens a stub for writing as well that was opened by somebody who might not write. One at a

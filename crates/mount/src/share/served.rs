@@ -12,6 +12,7 @@ use onefold_engine::primary::handover::Handover;
 use onefold_engine::primary::reserve::Reserve;
 use onefold_engine::primary::share::{OPEN, open_directory};
 use onefold_engine::primary::{Share, emptying, second_copies};
+use onefold_engine::stub::JOB_WAIT;
 use onefold_engine::tree::TreeReader;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::AtFlags;
@@ -19,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What the system says to a request that asks for too much, or for what there is not.
 const REQUESTED: [Errno; 5] =
@@ -41,6 +43,8 @@ pub struct Served {
     pub(super) reserve: Arc<Reserve>,
     /// Whether new files may be given to whoever asked for them.
     pub(super) may_give: bool,
+    /// How long a program waits for a job that is at its file.
+    pub(super) job_wait: Duration,
 }
 
 impl Served {
@@ -66,7 +70,26 @@ impl Served {
             problems.note(error.to_string());
         }
         let (pages, settled) = (Arc::default(), Settled::default());
-        Ok(Self { share, tree, nodes, open, problems, pages, settled, handover, reserve, may_give })
+        let job_wait = JOB_WAIT;
+        Ok(Self {
+            share,
+            tree,
+            nodes,
+            open,
+            problems,
+            pages,
+            settled,
+            handover,
+            reserve,
+            may_give,
+            job_wait,
+        })
+    }
+
+    /// Lets programs wait so long for a job that is at their file.
+    #[must_use]
+    pub fn with_job_wait(self, job_wait: Duration) -> Self {
+        Self { job_wait, ..self }
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.

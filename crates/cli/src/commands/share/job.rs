@@ -15,14 +15,14 @@ use onefold_engine::ingest::BackupOptions;
 use onefold_engine::primary::addresses::Standing;
 use onefold_engine::primary::emptying::Left;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport};
-use onefold_engine::primary::repair::CopyReport;
+use onefold_engine::primary::repair::{CopyReport, RepairReport};
 use onefold_engine::primary::second_copies::Kept;
 use onefold_engine::primary::turns::Partitions;
 use onefold_engine::primary::{Share, optimize, rehydrate, repair};
 use onefold_engine::{Job, Repository};
 use onefold_format::delta::DeltaChoice;
 use onefold_policy::primary::cold_files::ColdFiles;
-use onefold_types::{Error, Result};
+use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -176,6 +176,7 @@ pub fn tell(context: &Context, report: &OptimizeReport, dry_run: bool) -> Result
     }
     for (files, what) in [
         (report.written_below, "written into without the mount; what was written was kept"),
+        (report.lost.files(), "stubs that lost their attribute; 'onefold share repair' mends them"),
         (report.moved_here, "moved here out of other shares without the mount; kept here now"),
     ] {
         if files > 0 {
@@ -220,6 +221,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "files_put_off": report.files_put_off,
         "files_written_below": report.written_below,
         "files_moved_here": report.moved_here,
+        "files_lost": report.lost.files(),
         "files_damaged": backup.damaged_stubs.files,
         "errors": report.errors + summary.errors,
         "manifests_forgotten": report.manifests_forgotten,
@@ -292,7 +294,12 @@ pub fn is_on_disk_of(share: &Share, store: Option<&Path>) -> bool {
 
 /// Brings the data back into copies of stubs, or into a copy of a share.
 pub fn repair(context: &Context, directory: &Path) -> Result<Outcome> {
-    let share = Share::look_at(directory)?;
+    let share = match Share::look_at(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound && directory.is_dir() => {
+            return repair_copied_files(context, directory);
+        }
+        share => share?,
+    };
     match share.standing() {
         Standing::Own => {}
         Standing::Elsewhere | Standing::Copy => return repair_copy(context, share),
@@ -301,7 +308,22 @@ pub fn repair(context: &Context, directory: &Path) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
     let running = context.start_job("looking at files")?;
     let report = repair::repair(&repository, &share, &running.job);
-    let problems = running.finish();
+    tell_repaired(context, report, running.finish())
+}
+
+/// Brings the data back into what was copied out of shares.
+fn repair_copied_files(context: &Context, directory: &Path) -> Result<Outcome> {
+    let repository = context.open(Access::Read)?;
+    let running = context.start_job("looking at files")?;
+    let report = repair::repair_copied_files(&repository, directory, &running.job);
+    tell_repaired(context, report, running.finish())
+}
+
+fn tell_repaired(
+    context: &Context,
+    report: Result<RepairReport>,
+    problems: u64,
+) -> Result<Outcome> {
     let report = report?;
     context.output.row(&format!(
         "brought back  {}, {}",

@@ -48,6 +48,7 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
             "bytes_optimized": found.stub_bytes,
             "bytes_saved": found.saved_bytes,
             "bytes_recalled": found.recalled_bytes,
+            "files_lost": found.lost,
             "foreign_stubs": found.foreign,
             "problems": found.problems,
             "manifests": found.manifests.iter().map(ToString::to_string).collect::<Vec<_>>(),

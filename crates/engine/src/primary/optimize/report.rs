@@ -1,6 +1,7 @@
 //! What a run over a share did, and what its partitions have in common (ATC'12, "reconciliation").
 
 use super::super::emptying::{Emptied, Left};
+use super::super::lost_stubs::LostStubs;
 use super::super::manifests::Elsewhere;
 use super::super::second_copies;
 use super::super::turns::Turn;
@@ -38,6 +39,8 @@ pub struct OptimizeReport {
     pub written_below: u64,
     /// Stubs that were moved here out of another share without the mount.
     pub moved_here: u64,
+    /// Stubs that lost their attribute, and are left as they are.
+    pub lost: LostStubs,
     /// Files that could not be emptied.
     pub errors: u64,
     /// Second copies of what very many files have; none if nothing was stored.

@@ -1,0 +1,432 @@
+//! Stubs that lost their attribute: files of zeros that no program has made.
+//!
+//! A program that copies below the mount without `user.*` attributes, or restores such a copy,
+//! leaves the holes of a stub and not what makes it one. Taken for a new version its zeros would
+//! take the place of the data, which nothing keeps then.
+//!
+//! # Algorithm
+//! Each file that a manifest names is looked at under its path.
+//! 1. It is *lost* if it has the size and the time of that version and no attribute, and zeros
+//!    where the version has data: everywhere, or, of a stub of which something had come back, in
+//!    some granule. Copies may round times down.
+//! 2. A file that was not touched since the manifest was made is what the manifest says.
+//! 3. Who repairs makes a lost file a stub again, of the version that the manifest names. Granules
+//!    that hold something else than zeros are the file's own.
+//!
+//! # Invariants
+//! - A lost file is no version of anything: no job stores it.
+//! - As long as a file is lost, no manifest of the directory is forgotten.
+//! - Whoever really writes zeros changes the time or the size, which makes a new version.
+//!
+//! # Concurrency
+//! Called with the lock of the share's jobs by whoever changes anything, under a lease of the file.
+
+use super::emptying::{self, Privileges};
+use super::share::{Share, open_directory};
+use crate::ingest::attributes;
+use crate::ingest::stubs::by_handle;
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::Snapshot;
+use crate::stub::{self, stub_file};
+use crate::tree::{FileReader, TreeReader, path};
+use onefold_format::node::{Entry, EntryKind, Reference, Time};
+use onefold_format::stub::{Stub, StubOwner};
+use onefold_lease::Lease;
+use onefold_policy::primary::recall::granule_log2;
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result, limits};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is said of one.
+pub const LOST: &str = "it was a stub and lost its attribute: it shows zeros where it has data; \
+    the store keeps the data, and 'onefold share repair' makes it whole";
+/// What is said of one in a copy that may be one.
+const MAY_BE_LOST: &str = "it shows nothing but zeros, as a copy of a stub does, and has another \
+    time than what the store has of it; 'onefold restore' brings that back";
+/// More than the block of a file system, less than a granule.
+const LAST_BYTES: u64 = 16 << 10;
+/// Lost files of a share that a run goes on beside.
+pub const LOST_FILES_MAX: usize = 1 << 18;
+
+/// The lost files of a share, by inode.
+#[derive(Clone, Debug, Default)]
+pub struct LostStubs {
+    inodes: HashSet<u64>,
+    errors: u64,
+}
+
+impl LostStubs {
+    /// All lost files of a share; each is told.
+    ///
+    /// Errors: `LimitExceeded` if there are very many.
+    pub fn look(
+        repository: &Arc<Repository>,
+        share: &Share,
+        manifests: &[Snapshot],
+        job: &Job,
+    ) -> Result<Self> {
+        let mut found = Self::default();
+        let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).collect();
+        let errors = each(repository, share, &roots, job, &mut |lost| {
+            if lost.is_of_that_time && found.note(lost.inode)? {
+                job.observer.problem(&path::display(lost.path), &told(LOST));
+            }
+            Ok(())
+        })?;
+        found.errors = errors;
+        Ok(found)
+    }
+
+    /// How much could not be looked at.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// Takes notice of one; whether it was not known.
+    fn note(&mut self, inode: u64) -> Result<bool> {
+        if self.inodes.len() >= LOST_FILES_MAX && !self.inodes.contains(&inode) {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                "very many stubs of the share lost their attribute; 'onefold share repair' makes \
+                 them whole; run this again then",
+            ));
+        }
+        Ok(self.inodes.insert(inode))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.inodes.len() as u64
+    }
+
+    /// Their inodes.
+    #[must_use]
+    pub fn inodes(&self) -> &HashSet<u64> {
+        &self.inodes
+    }
+}
+
+/// What a run over lost files has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// Files that are stubs again.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that are not.
+    pub failed: u64,
+}
+
+/// Makes the lost files of a share stubs again; what could not be is told.
+pub fn make_stubs(
+    repository: &Arc<Repository>,
+    share: &Share,
+    manifests: &[Snapshot],
+    job: &Job,
+) -> Result<Found> {
+    let mut found = Found::default();
+    let roots: Vec<Reference> = manifests.iter().rev().map(|one| one.record.root).collect();
+    let errors = each(repository, share, &roots, job, &mut |lost| {
+        let made = match lost.is_of_that_time {
+            true => make_stub(repository, share, lost),
+            false => Err(told(MAY_BE_LOST)),
+        };
+        match made {
+            Ok(()) => {
+                found.files += 1;
+                found.bytes += lost.stored.size;
+            }
+            Err(error) if is_about_all(error.kind()) => return Err(error),
+            Err(error) => {
+                found.failed += 1;
+                job.observer.problem(&path::display(lost.path), &error);
+            }
+        }
+        Ok(())
+    })?;
+    found.failed += errors;
+    Ok(found)
+}
+
+fn told(what: &str) -> Error {
+    Error::new(ErrorKind::Source, what)
+}
+
+fn is_about_all(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
+}
+
+/// A lost file.
+struct Lost<'a> {
+    directory: &'a OwnedFd,
+    path: &'a [u8],
+    stored: &'a Entry,
+    inode: u64,
+    /// Whether it has the time of what the manifest names.
+    is_of_that_time: bool,
+}
+
+/// A directory of a manifest and of the share, and what is left of it.
+struct Open {
+    directory: OwnedFd,
+    path: Vec<u8>,
+    entries: std::vec::IntoIter<Entry>,
+}
+
+/// Calls `each` with the lost files that manifests with these roots name; says how much could not be
+/// looked at, which is told. What is damaged in the store names nothing.
+fn each(
+    repository: &Arc<Repository>,
+    share: &Share,
+    roots: &[Reference],
+    job: &Job,
+    each: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
+) -> Result<u64> {
+    let tree = Arc::new(TreeReader::open(repository)?);
+    let is_copy = !matches!(share.standing(), super::addresses::Standing::Own);
+    let mut errors = 0;
+    for root in roots {
+        let top = open_directory(share.directory(), Path::new("."))?;
+        let mut open = Vec::new();
+        let mut looked = enter(&tree, &mut open, Ok(top), (Vec::new(), *root));
+        loop {
+            match looked {
+                Ok(()) => {}
+                Err(Passed(error)) if error.is_lost() => {}
+                Err(Passed(error)) if !is_about_all(error.kind()) => {
+                    errors += 1;
+                    let at = open.last().map_or(&b"/"[..], |open: &Open| &open.path[..]);
+                    job.observer.problem(&path::display(at), &error);
+                }
+                Err(Passed(error) | Stop(error)) => return Err(error),
+            }
+            job.interrupt.check()?;
+            let depth = open.len();
+            let Some(Open { directory, path, entries }) = open.last_mut() else { break };
+            let Some(stored) = entries.next() else {
+                open.pop();
+                looked = Ok(());
+                continue;
+            };
+            let path = path::join(path, &stored.name);
+            looked = match (stored.kind, stored.content) {
+                (EntryKind::Directory, Some(content)) if depth < limits::DEPTH_MAX => {
+                    let name = Path::new(OsStr::from_bytes(&stored.name));
+                    let inner = open_directory(&*directory, name);
+                    enter(&tree, &mut open, inner, (path, content))
+                }
+                (EntryKind::File, Some(_)) => {
+                    match look_at(&tree, directory, (&path[..], &stored), is_copy) {
+                        Ok(Some(lost)) => each(&lost).map_err(Stop),
+                        Ok(None) => Ok(()),
+                        Err(error) => Err(Passed(error)),
+                    }
+                }
+                _ => Ok(()),
+            };
+        }
+    }
+    Ok(errors)
+}
+
+use Ended::{Passed, Stop};
+
+/// Why a look ended early.
+enum Ended {
+    /// One file could not be looked at.
+    Passed(Error),
+    /// Whoever was called wants no more.
+    Stop(Error),
+}
+
+/// Goes on with a directory, if it is still there.
+fn enter(
+    tree: &TreeReader,
+    open: &mut Vec<Open>,
+    directory: Result<OwnedFd>,
+    (path, content): (Vec<u8>, Reference),
+) -> Result<(), Ended> {
+    let Ok(directory) = directory else { return Ok(()) };
+    let entries = tree.entries(content).map_err(Passed)?.into_iter();
+    open.push(Open { directory, path, entries });
+    Ok(())
+}
+
+/// A file that a manifest names, if it is lost.
+fn look_at<'a>(
+    tree: &Arc<TreeReader>,
+    directory: &'a OwnedFd,
+    (path, stored): (&'a [u8], &'a Entry),
+    is_copy: bool,
+) -> Result<Option<Lost<'a>>> {
+    let name = OsStr::from_bytes(&stored.name);
+    let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return Ok(None);
+    };
+    let state = attributes::entry_of(Vec::new(), &stat);
+    let is_of_that_time = is_same_time(stored.modified, state.modified);
+    let is_meant = state.kind == EntryKind::File && state.size == stored.size;
+    let is_untouched = attributes::is_same_state(&state, stored);
+    if !is_meant || is_untouched || !(is_of_that_time || is_copy) {
+        return Ok(None);
+    }
+    // Whoever reads the file tells what is wrong with it.
+    let Ok(None) = stub::value_at(&by_handle(directory, name)) else { return Ok(None) };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else {
+        return Ok(None);
+    };
+    let reader = FileReader::open(Arc::clone(tree), stored)?;
+    let is_whole = stored.changed != Time::default() || !is_of_that_time;
+    let is_lost = has_lost(&File::from(file), &reader, (stored.size, is_whole))?;
+    let inode = state.inode;
+    Ok(is_lost.then_some(Lost { directory, path, stored, inode, is_of_that_time }))
+}
+
+/// Whether a time is what a copy makes of another one: the same, or rounded down.
+fn is_same_time(stored: Time, copied: Time) -> bool {
+    let rounded = |unit: u32| stored.nanoseconds / unit * unit == copied.nanoseconds;
+    let units = [1, 100, 1000, 1_000_000, 1_000_000_000];
+    stored.seconds == copied.seconds && units.into_iter().any(rounded)
+}
+
+/// Whether a file has zeros where the store has data: everywhere if it was all in the store, else
+/// in some granule.
+fn has_lost(file: &File, reader: &FileReader, (size, is_whole): (u64, bool)) -> Result<bool> {
+    let granule_bytes = 1 << granule_log2(size);
+    let (mut at, mut has_lost) = (0, false);
+    let mut buffer = Vec::new();
+    while at < size {
+        let end = (at + granule_bytes).min(size);
+        match is_zeros(file, at..end, &mut buffer)? {
+            false if is_whole => return Ok(false),
+            true if !has_lost => has_lost = has_data(reader, at..end)?,
+            _ => {}
+        }
+        if has_lost && !is_whole {
+            return Ok(true);
+        }
+        at = end;
+    }
+    Ok(has_lost)
+}
+
+/// Whether a range of a file is a hole, or holds zeros.
+fn is_zeros(file: &File, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<bool> {
+    let data = stub_file::own_data(file, range.start)?;
+    if data.is_none_or(|data| data >= range.end) {
+        return Ok(true);
+    }
+    let mut at = range.start;
+    while at < range.end {
+        buffer.resize((range.end - at).min(limits::MIB as u64) as usize, 0);
+        file.read_exact_at(buffer, at).context(|| "reading it")?;
+        if buffer.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += buffer.len() as u64;
+    }
+    Ok(true)
+}
+
+/// Whether the store has anything but zeros in a range. What it cannot give now it has.
+fn has_data(reader: &FileReader, range: Range<u64>) -> Result<bool> {
+    let mut at = range.start;
+    let mut look = || -> Result<bool> {
+        while let Some(data) = reader.data_within(at..range.end)? {
+            let mut bytes = vec![0; (range.end - data).min(limits::MIB as u64) as usize];
+            let read = reader.read_at(data, &mut bytes)?;
+            if read == 0 || bytes[..read].iter().any(|byte| *byte != 0) {
+                return Ok(read > 0);
+            }
+            at = data + read as u64;
+        }
+        Ok(false)
+    };
+    match look() {
+        Err(error) if error.is_unreadable() => Ok(true),
+        other => other,
+    }
+}
+
+/// Makes a lost file a stub again.
+fn make_stub(repository: &Repository, share: &Share, lost: &Lost<'_>) -> Result<()> {
+    let Lost { directory, stored, .. } = lost;
+    let Some(content) = stored.content else { return Ok(()) };
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, &*stored.name, flags, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| Error::io("opening it", errno.into()))?;
+    let open = || told("somebody has it open; close it and run this again");
+    let Some(lease) = Lease::take(&file)? else { return Err(open()) };
+    let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
+    let state = attributes::entry_of(Vec::new(), &stat);
+    let is_same = (state.inode, state.size) == (lost.inode, stored.size)
+        && is_same_time(stored.modified, state.modified)
+        && stub::value(&file)?.is_none();
+    if !is_same {
+        return Err(told("it was changed while it was looked at; run this again"));
+    }
+    let granule_log2 = granule_log2(stored.size);
+    let mut stub = Stub::new(content, (stored.size, stored.chunks), stored.modified, granule_log2)?;
+    let mut buffer = Vec::new();
+    for granule in 0..stored.size.div_ceil(stub.granule_bytes()) {
+        if !is_zeros(&file, stub.range_of(granule), &mut buffer)? {
+            stub.set_recalled(granule);
+        }
+    }
+    if !lease.is_held()? {
+        return Err(open());
+    }
+    let owner = StubOwner { share: share.id, inode: state.inode };
+    let privileges = Privileges::of(&file)?;
+    stub.are_times_pending = false;
+    stub::write(repository, owner, &file, &stub)?;
+    file.sync_all().context(|| "making the stub durable")?;
+    for Range { start, end } in stub.not_recalled().map(|granule| stub.range_of(granule)) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // A part of the last block would stay.
+        let end = end.next_multiple_of(LAST_BYTES);
+        rustix::fs::fallocate(&file, flags, start, end - start)
+            .map_err(|errno| Error::io("taking zeros out of it", errno.into()))?;
+    }
+    privileges.put_back(&file)?;
+    emptying::put_back(&file, stored.modified)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_file_too_many_ends_a_run() {
+        let mut lost = LostStubs::default();
+        assert!((0..LOST_FILES_MAX as u64).all(|inode| lost.note(inode).unwrap()));
+        assert!(!lost.note(0).unwrap());
+        let error = lost.note(LOST_FILES_MAX as u64).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn a_copy_has_the_time_of_its_original_or_one_rounded_down() {
+        let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
+        let stored = time(7, 123_456_789);
+        for nanoseconds in [123_456_789, 123_456_700, 123_456_000, 123_000_000, 0] {
+            assert!(is_same_time(stored, time(7, nanoseconds)), "{nanoseconds}");
+        }
+        assert!(!is_same_time(stored, time(8, 0)));
+        assert!(!is_same_time(stored, time(7, 123_456_790)));
+    }
+}
