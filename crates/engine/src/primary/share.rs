@@ -25,7 +25,7 @@
 //! files are guarded by leases, manifests by the order of [`super::optimize`].
 
 use super::addresses::{self, Standing};
-use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOUNTED, MOVES, SCRUB, own};
+use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, SCRUB, own};
 use crate::ingest::left_out::is_store;
 use crate::repository::Repository;
 use crate::session::Snapshot;
