@@ -36,7 +36,7 @@ use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summa
 use onefold_policy::retention::is_dated_before;
 use onefold_types::{Error, ErrorKind, Result, SessionId, words};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -66,8 +66,8 @@ pub fn backup(
     let mut backup = Backup { repository, options, job, started_ns, fenced: 0, base: None };
     let mut report = match source {
         Source::Paths { paths, selection } => {
-            let absolute = |path| source_tree::absolute(path).map(|path| shown(&path));
-            let names = paths.iter().map(|path| absolute(path)).collect::<Result<Vec<_>>>()?;
+            let name = |path: &PathBuf| Ok(shown(&source_tree::absolute(path)?));
+            let names = paths.iter().map(name).collect::<Result<Vec<_>>>()?;
             backup.base = source_tree::base_of(&paths).map(|base| shown(&base));
             backup.paths(source_tree::arrange(&paths)?, &names, &selection)?
         }

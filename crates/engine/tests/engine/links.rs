@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// After a change, until a later one must bear another time.
 const SETTLED: Duration = Duration::from_millis(120);
 /// Files that are made in the hope for a number that was used.
-const TRIES_MAX: u32 = 400;
+const TRIES: u32 = 400;
 
 /// Does something when `b.told` is left out, which is after `a` was read, and before the walk looks
 /// at anything behind.
@@ -105,7 +105,7 @@ fn r97_a_number_that_is_used_again_gives_no_file_the_bytes_of_another() {
         fs::remove_file(below.join("a")).unwrap();
         fs::remove_file(below.join("z/other")).unwrap();
         let new = below.join("z/new");
-        for number in 0..TRIES_MAX {
+        for number in 0..TRIES {
             fs::write(&new, random_bytes(2, LARGE_BYTES)).unwrap();
             if new.metadata().unwrap().ino() == inode {
                 break;
