@@ -33,7 +33,6 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -138,7 +137,7 @@ fn bring_all_back(
         &mut |met| {
             job.interrupt.check()?;
             job.progress.add(1, met.entry.size);
-            match bring_back(&tree, &met, written) {
+            match bring_back(&tree, &met, written, job) {
                 Ok(true) => {
                     report.files += 1;
                     report.bytes += met.entry.size;
@@ -158,6 +157,7 @@ fn bring_back(
     tree: &Arc<TreeReader>,
     met: &Met<'_>,
     written: &dyn Fn(&[u8]) -> Result<()>,
+    job: &Job,
 ) -> Result<bool> {
     let name = OsStr::from_bytes(&met.entry.name);
     let Some(value) = stub::value_at(&by_handle(met.directory, name))? else { return Ok(false) };

@@ -25,8 +25,7 @@
 //! whose do so one after the other; what a reader is given of a range that is written at the same
 //! time is the old or the new.
 
-use super::{open, open_copied, remove, times, value, write};
-use super::{open, open_copied, remove, value, wait_for_job, write};
+use super::{open, open_copied, remove, times, value, wait_for_job, write};
 use crate::repository::Repository;
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -446,6 +445,13 @@ impl StubFile {
     #[must_use]
     pub fn needs_store(&self, range: &Range<u64>) -> bool {
         !self.touched(range).is_empty()
+    }
+
+    /// Whether whoever writes to a range may wait, for the store or for a job.
+    #[must_use]
+    pub fn may_wait_to_write(&self, range: &Range<u64>) -> bool {
+        let is_locked = self.job_wait.is_none() || self.is_locked.load(Ordering::Acquire);
+        !is_locked || self.needs_store(range)
     }
 
     /// Says how far the stub holds, if somebody was stopped before he had said so. Before the file

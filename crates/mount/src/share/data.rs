@@ -6,14 +6,8 @@ use super::open_files::Data;
 use super::opening::ordinary;
 use super::served::Served;
 use fuser::{Errno, FileAttr, FileType, TimeOrNow};
-use fuser::{Errno, FileAttr, TimeOrNow};
-use onefold_engine::primary::changed_below;
-use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use onefold_engine::stub::permissions;
 use onefold_engine::stub::stub_file::write_some_at;
-use onefold_engine::stub::stub_file::{Room, write_some_at};
-use onefold_engine::stub::{self, StubFile};
-use onefold_types::{Error, Result};
 use rustix::fs::{
     AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW,
     UTIME_OMIT, Uid,

@@ -373,7 +373,7 @@ impl Filesystem for ShareFilesystem {
             Err(error) => reply.error(error),
         };
         let end = offset.saturating_add(bytes.len() as u64);
-        if !self.needs_store(handle.0, &(offset..end)) {
+        if !self.may_wait_to_write(handle.0, &(offset..end)) {
             return answer(self.served.write(handle.0, offset, bytes));
         }
         let bytes = bytes.to_vec();
@@ -513,7 +513,8 @@ impl Filesystem for ShareFilesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let may_wait = self.needs_store(handle.0, &(offset..offset.saturating_add(length)));
+        let range = offset..offset.saturating_add(length);
+        let may_wait = self.may_wait_to_write(handle.0, &range);
         self.answer(may_wait, move |served| {
             replies::empty(served.allocate(handle.0, (offset, length), mode), reply);
         });
@@ -559,6 +560,15 @@ impl ShareFilesystem {
         handle.is_some_and(|handle| match handle.inode.data() {
             Data::Plain(_) => false,
             Data::Stub(stub) => stub.needs_store(range),
+        })
+    }
+
+    /// Whether whoever writes to a range of a file may wait, for the store or for a job.
+    fn may_wait_to_write(&self, handle: u64, range: &Range<u64>) -> bool {
+        let handle = self.served.open.handle(handle);
+        handle.is_some_and(|handle| match handle.inode.data() {
+            Data::Plain(_) => false,
+            Data::Stub(stub) => stub.may_wait_to_write(range),
         })
     }
 }
