@@ -307,8 +307,8 @@ impl Backup<'_> {
             dry_run,
             session: ready.id(),
         };
-        let host = &self.options.host;
-        let relative = selection.and_then(|_| parents::relative(host, &list, parent.as_ref()));
+        let relative = parents::relative(&self.options.host, &list, parent.as_ref());
+        let relative = relative.filter(|_| selection.is_some());
         let doubts = ready.doubts.clone();
         let index = Arc::clone(&ready.asked);
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
@@ -321,11 +321,7 @@ impl Backup<'_> {
             parent,
             relative,
             manifests,
-            latest: list
-                .visible()
-                .filter(|one| one.sequence > 0)
-                .map(|one| (one.record.started_ns, one.id))
-                .max(),
+            latest: parents::latest_dated(&list),
             heads: list.heads,
             new_names: list.new_names,
             strays,
