@@ -5,7 +5,7 @@
 use super::namesakes::Relative;
 use super::{BackupOptions, ParentChoice};
 use crate::session::{Snapshot, SnapshotList};
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 
 /// The parent that is asked for; none if there is none of the same host and paths.
 pub fn choose(
@@ -42,4 +42,10 @@ pub fn relative(host: &str, list: &SnapshotList, parent: Option<&Snapshot>) -> O
     };
     let one = &parent.or_else(of_host)?.record;
     Some(Relative { root: one.root, files: one.summary.files })
+}
+
+/// The snapshot with the latest date of those that a clock dated when they were saved.
+pub fn latest_dated(list: &SnapshotList) -> Option<(i64, SessionId)> {
+    let dated = list.visible().filter(|one| one.sequence > 0);
+    dated.map(|one| (one.record.started_ns, one.id)).max()
 }

@@ -314,8 +314,7 @@ impl Backup<'_> {
             dry_run,
             session: ready.id(),
         };
-        let host = &self.options.host;
-        let relative = selection.and_then(|_| parents::relative(host, &list, parent.as_ref()));
+        let relative = selection.and_then(|_| self.relative(&list, parent.as_ref()));
         let doubts = ready.doubts.clone();
         let index = Arc::clone(&ready.asked);
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
@@ -328,11 +327,7 @@ impl Backup<'_> {
             parent,
             relative,
             manifests,
-            latest: list
-                .visible()
-                .filter(|one| one.sequence > 0)
-                .map(|one| (one.record.started_ns, one.id))
-                .max(),
+            latest: parents::latest_dated(&list),
             heads: list.heads,
             new_names: list.new_names,
             strays,
@@ -344,6 +339,10 @@ impl Backup<'_> {
             part_index,
             index,
         })
+    }
+
+    fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
+        parents::relative(&self.options.host, list, parent)
     }
 
     /// Has a part's chunks looked up among its own.
