@@ -157,7 +157,8 @@ impl OpenFiles {
 
     /// The same if nobody has to be waited for.
     pub fn opening_now(&self, number: u64) -> Option<Opening<'_>> {
-        self.being_opened().insert(number).then_some(Opening { files: self, number })
+        let is_alone = self.being_opened().insert(number);
+        is_alone.then(|| Opening { files: self, number })
     }
 
     /// What is open of an inode; nothing keeps it open but the handles that there are.

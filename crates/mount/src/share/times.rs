@@ -48,8 +48,8 @@ impl Settled {
 }
 
 impl Served {
-    /// What is known of an item, with the time that its stub tells if it does. Both are asked until
-    /// nothing changes in between: a job may just be done with it.
+    /// What is known of an item, with the time that its stub tells if it does. If it does not, both
+    /// are asked until nothing changes in between: a job may just begin, or be done.
     pub(super) fn timed(
         &self,
         number: impl Fn(&Status) -> u64,
@@ -58,15 +58,17 @@ impl Served {
     ) -> Answer<Status> {
         let mut status = look()?;
         for _ in 0..LOOKS_MAX {
-            let told = self.pending(number(&status), &status, &value);
-            let is_settled = told == Some(None);
-            let again = if is_settled { status } else { look()? };
-            let is_same = again.attributes.ctime == status.attributes.ctime;
-            status = again;
-            if is_same {
-                if let Some(Some(modified)) = told {
+            match self.pending(number(&status), &status, &value) {
+                Some(None) => break,
+                Some(Some(modified)) => {
                     status.attributes.mtime = modified;
+                    break;
                 }
+                None => {}
+            }
+            let changed = status.attributes.ctime;
+            status = look()?;
+            if status.attributes.ctime == changed {
                 break;
             }
         }
