@@ -192,10 +192,9 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
-    // In place everything is restored to where it was.
-    let is_in_place = options.target == Path::new("/");
     let base = snapshots.base(&repository, &location, &filter)?;
-    if let Some(base) = base.filter(|_| !is_in_place) {
+    // In place everything is restored to where it was.
+    if let Some(base) = base.filter(|_| options.target != Path::new("/")) {
         options.include = below(&base, &arguments.include, &arguments.iinclude)?;
         options.exclude = below(&base, &arguments.exclude, &arguments.iexclude)?;
         location.path = base.into_bytes();

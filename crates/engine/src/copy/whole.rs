@@ -5,8 +5,8 @@
 //! are looked at, by their ends; what is found goes into quarantine. Stores elsewhere take objects
 //! whole, and asking for each would take long.
 //!
-//! While anything of the second store is in quarantine or missing, a copy counts as being there only
-//! if every chunk of it is in a container that may be relied upon.
+//! While anything of the second store is in quarantine or missing, a copy counts as being there
+//! only if every chunk of it is in a container that may be relied upon.
 
 use super::CopyOptions;
 use crate::chunk_store::presence::tree_present;

@@ -1,8 +1,8 @@
 //! Mounts of this program inside a source: what they show is in a store already.
 //!
 //! The kernel lists what is mounted, and nobody who serves a mount is asked for it. A mount of
-//! snapshots shows all that was ever saved, and is left out. A mounted share shows the files that its
-//! directory holds as stubs, and is part of the file system that it lies on.
+//! snapshots shows all that was ever saved, and is left out. A mounted share shows the files that
+//! its directory holds as stubs, and is part of the file system that it lies on.
 
 use rustix::fs::{major, minor};
 

@@ -11,7 +11,7 @@
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
-use super::links::{self, Identity, LinkEnd, LinkEndName, LinkedName};
+use super::links::{Identity, LinkEnd, LinkEndName, LinkedName};
 use super::namesakes::EarlierContent;
 use super::scattered::Stretch;
 use super::versions::{VersionedFile, Versions};
@@ -21,6 +21,7 @@ use crate::stub::{self, StubFile};
 use crate::tree::TreeReader;
 use crate::user_file;
 use crossbeam_channel::{Receiver, Sender};
+use further::{end_as_first, status};
 use onefold_chunking::{Piece, Segmenter};
 use onefold_format::node::{Entry, Extent};
 use onefold_types::error::Context;
@@ -34,6 +35,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+mod further;
 
 /// Bytes of a message after which it is sent: as many chunks as fill the hash's lanes, and as few
 /// as are still near the processor when they are cut, fingerprinted and put into frames.
@@ -301,25 +304,6 @@ impl Read for StubReader {
         self.at += read as u64;
         Ok(read)
     }
-}
-
-/// The status of a file that is open.
-fn status(task: &FileTask, file: &File) -> Result<Entry> {
-    let stat = rustix::fs::fstat(file).map_err(|errno| Error::io("its status", errno.into()))?;
-    Ok(attributes::entry_of(task.entry.name.clone(), &stat))
-}
-
-/// The end of a further name of a file that was read, and is still the same.
-fn end_as_first(task: &FileTask, file: &File) -> Result<Option<FileEnd>> {
-    let LinkedName::Further(further) = &task.link else { return Ok(None) };
-    let mut entry = status(task, file)?;
-    let identity = Identity::of(file, &entry);
-    if !links::has_trusted_numbers(file) || !further.is_of(&identity) {
-        return Ok(None);
-    }
-    let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd())).err();
-    let link = Some(LinkEnd { identity, name: LinkEndName::AsFirst });
-    Ok(Some(FileEnd { entry: Some(entry), link, attributes, ..FileEnd::default() }))
 }
 
 struct FileReader<'a> {

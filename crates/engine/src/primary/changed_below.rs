@@ -11,8 +11,8 @@
 //! 3. One of which somebody was stopped at bringing data back gets its time back.
 //! 4. One that has more names than were met has some where no manifest keeps its data.
 //!
-//! Each of these but 3 is told, and stands among the share's problems until the next run of `optimize`
-//! looks again.
+//! Each of these but 3 is told, and stands among the share's problems until the next run of
+//! `optimize` looks again.
 //!
 //! # Concurrency
 //! Called with the lock of the share's jobs. A file is changed under a lease only. Who has it open

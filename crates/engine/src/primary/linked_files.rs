@@ -5,8 +5,8 @@
 //! never happens.
 //!
 //! Invariants: a number that is another file's now counts for neither: names are counted together
-//! if their content is the same, too. A file that finds no room here when its first name is met is not taken for one whose
-//! names are all met: one of them is missing in its count from then on.
+//! if their content is the same, too. A file that finds no room here when its first name is met is
+//! not taken for one whose names are all met: one of them is missing in its count from then on.
 
 use onefold_format::node::{Entry, Reference};
 use std::collections::{HashMap, HashSet};

@@ -185,8 +185,8 @@ struct Open {
     entries: std::vec::IntoIter<Entry>,
 }
 
-/// Calls `each` with the lost files that manifests with these roots name; says how much could not be
-/// looked at, which is told. What is damaged in the store names nothing.
+/// Calls `each` with the lost files that manifests with these roots name; says how much could not
+/// be looked at, which is told. What is damaged in the store names nothing.
 fn each(
     repository: &Arc<Repository>,
     share: &Share,

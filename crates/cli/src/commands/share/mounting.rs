@@ -77,13 +77,12 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
         is_writable: true,
     };
     let mounted = match leftover {
-        Some(leftover) => onefold_mount::mount_instead(filesystem, leftover, &options)?,
-        None => onefold_mount::mount(filesystem, &point, &options)?,
-    };
+        Some(leftover) => onefold_mount::mount_instead(filesystem, leftover, &options),
+        None => onefold_mount::mount(filesystem, &point, &options),
+    }?;
     pages.tell(mounted.notifier());
-    context.output.note(&format!(
-        "'{shown}' is mounted; Ctrl-C or 'onefold share unmount {shown}' ends it"
-    ))?;
+    let end = format!("Ctrl-C or 'onefold share unmount {shown}' ends it");
+    context.output.note(&format!("'{shown}' is mounted; {end}"))?;
     context.output.message("mounted", json!({ "directory": shown }))?;
     context.output.flush()?;
     let mut last = Instant::now();
