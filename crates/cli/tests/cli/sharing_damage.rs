@@ -149,7 +149,16 @@ fn what_shares_a_container_with_damage_stays_whole_and_the_damage_is_named_until
     mount.end();
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert_eq!(optimize(&sandbox)["files_damaged"], 0);
-    let run = ["share", "run", "--pressure", "off", "--no-collect", "--scrub-share", "100%"];
+    let run = [
+        "share",
+        "run",
+        "--unmounted",
+        "--pressure",
+        "off",
+        "--no-collect",
+        "--scrub-share",
+        "100%",
+    ];
     sandbox.run(&[&run[..], &[&sandbox.arg("share")]].concat()).expect(0);
     assert_named(&sandbox, &[]);
     sandbox.run(&["gc", "--space-goal", "all"]).expect(0);

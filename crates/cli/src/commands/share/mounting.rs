@@ -65,7 +65,6 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     let running = context.start_job("mounting")?;
     let interrupt = running.job.interrupt.clone();
     running.finish();
-
     let point = share.shown.clone();
     let threads = context.threads.max(THREADS_MIN);
     let filesystem = ShareFilesystem::new(share, tree, problems, threads)?;
