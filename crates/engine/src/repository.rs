@@ -202,7 +202,7 @@ impl Repository {
         let unlock = |id| slots::unlock(&*store, &password, id, limit_bytes, &environment);
         // Of two copies that do not agree about the store's name one has rotten.
         let others = copies.iter().filter_map(|copy| copy.store_id.parse().ok());
-        let other = others.filter(|id: &StoreId| *id != store_id).last();
+        let other = others.rev().find(|id: &StoreId| *id != store_id);
         let (ring, id) = match (unlock(store_id), other) {
             (Err(_), Some(other)) => unlock(other)?,
             (unlocked, _) => unlocked?,

@@ -293,7 +293,7 @@ fn misdated_last(members: &[&Candidate], now_ns: i64) -> Option<SessionId> {
             && other.time_ns <= now_ns
             && is_dated_before(last.time_ns, other.time_ns)
     };
-    members.iter().any(|other| is_later(other)).then_some(last.id)
+    members.iter().any(is_later).then_some(last.id)
 }
 
 /// The reasons that do not depend on any other snapshot.

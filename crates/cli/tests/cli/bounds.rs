@@ -343,7 +343,9 @@ fn r88_a_signal_that_is_ignored_at_the_start_stays_ignored() {
     for (signal, expected) in [("-HUP", 0), ("-TERM", 130)] {
         let template = sandbox.command(&[]);
         let mut command = Command::new("sh");
-        let script = format!("trap '' HUP; exec '{program}' backup --stdin --stdin-filename x");
+        let script = format!(
+            "trap '' HUP; exec '{program}' backup --stdin --stdin-filename x --allow-empty"
+        );
         command.arg("-c").arg(script).env_clear();
         command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.current_dir(sandbox.path("")).stdin(Stdio::piped());

@@ -138,7 +138,8 @@ fn r115_a_copy_that_is_not_whole_does_not_count_as_there() {
         std::fs::write(path, bytes).unwrap();
     };
     let remove = |path: &std::path::Path| std::fs::remove_file(path).unwrap();
-    let losses: [(&str, &dyn Fn(&std::path::Path), bool); 4] = [
+    type Loses<'a> = &'a dyn Fn(&std::path::Path);
+    let losses: [(&str, Loses<'_>, bool); 4] = [
         ("cut", &cut, false),
         ("cut and noted", &cut, true),
         ("removed", &remove, false),

@@ -176,7 +176,8 @@ fn r112_a_chain_of_differences_without_its_root_stops_no_collection() {
         bytes[middle] ^= 1;
         std::fs::write(path, bytes).unwrap();
     };
-    let losses: [(&str, &dyn Fn(&PathBuf)); 3] =
+    type Loses<'a> = &'a dyn Fn(&PathBuf);
+    let losses: [(&str, Loses<'_>); 3] =
         [("removed", &remove), ("damaged", &damage), ("cut", &cut)];
     for (depth, goal) in [(1, "5%"), (2, "all"), (3, "5%"), (4, "all")] {
         for (name, loses) in losses {

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 fn listed(sandbox: &Sandbox) -> String {
-    sandbox.run(&["ls", "-r", "latest"]).expect(0).stdout
+    sandbox.run(&["ls", "latest"]).expect(0).stdout
 }
 
 #[test]
@@ -22,6 +22,18 @@ fn r98_a_link_as_a_source_is_told_of_and_followed_where_a_slash_is_behind_it() {
         assert_eq!(run.stderr, "");
         assert!(listed(&sandbox).contains("link/one.txt"), "{written}");
     }
+}
+
+#[test]
+fn r105_a_link_that_a_source_was_named_by_stays_where_it_is_restored() {
+    let sandbox = Sandbox::with_source();
+    let link = sandbox.arg("link");
+    symlink("source", &link).unwrap();
+    sandbox.run(&["backup", &format!("{link}/")]).expect(0);
+    fs::write(sandbox.path("source/one.txt"), b"other").unwrap();
+    sandbox.run(&["restore", "latest", "--target", "/"]).expect(0);
+    assert!(sandbox.path("link").is_symlink());
+    assert_eq!(fs::read(sandbox.path("source/one.txt")).unwrap(), b"one\n");
 }
 
 #[test]

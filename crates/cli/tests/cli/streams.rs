@@ -29,7 +29,7 @@ fn streams_have_names_and_may_be_empty() {
     let arguments = ["backup", "--stdin", "--stdin-filename", "db/dump.sql"];
     sandbox.run_with_input(&arguments, b"select 1").expect(0);
     assert_eq!(dumped(&sandbox, "latest:db/dump.sql"), b"select 1");
-    sandbox.run_with_input(&["backup", "--stdin"], b"").expect(0);
+    sandbox.run_with_input(&["backup", "--stdin", "--allow-empty"], b"").expect(0);
     assert_eq!(dumped(&sandbox, "latest:/stdin"), b"");
     let wrong = ["backup", "--stdin", "--stdin-filename", "../x"];
     sandbox.run_with_input(&wrong, b"").expect(1);

@@ -95,7 +95,7 @@ enum Next {
     /// So many zeros.
     Hole(u64),
     /// The end of a file.
-    End(Result<FileEnd>),
+    End(Box<Result<FileEnd>>),
 }
 
 struct OpenMessage {
@@ -201,7 +201,7 @@ impl Assembler<'_> {
                     chunks = chunks.saturating_add(more);
                 }
                 Next::Hole(length) => return Err(bug!("a hole is read again", length)),
-                Next::End(end) => break end.map(drop)?,
+                Next::End(end) => break (*end).map(drop)?,
             }
         }
         self.stream.confirm(self.taken)?;
@@ -302,7 +302,7 @@ impl Assembler<'_> {
                 Next::Chunk(extent) => extent,
                 Next::Hole(length) => Extent::hole(length),
                 Next::Kept(chunks) => return Err(bug!("a file that is read keeps chunks", chunks)),
-                Next::End(end) => return Ok(end),
+                Next::End(end) => return Ok(*end),
             };
             file.push(extent, self.stream)?;
             // A large file takes minutes, and shows that it goes on.
@@ -335,7 +335,7 @@ impl Assembler<'_> {
                 Element::Hole { length } => Next::Hole(*length),
                 Element::End(end) => {
                     let taken = Err(Error::new(ErrorKind::Source, "its end was met twice"));
-                    Next::End(std::mem::replace(&mut **end, taken))
+                    Next::End(Box::new(std::mem::replace(&mut **end, taken)))
                 }
             });
         }

@@ -3,8 +3,8 @@
 //! # Algorithm
 //! The uppermost levels of a walk stay open. Below them only the innermost directory is open:
 //! whoever goes further down puts the directory aside, and opens it again by the `..` of the inner
-//! one when that is done. A directory that is another one then was moved meanwhile, and what is left
-//! of it is not looked at.
+//! one when that is done. A directory that is another one then was moved meanwhile, and what is
+//! left of it is not looked at.
 //!
 //! Invariant: a walk that comes back from an inner directory has its own in hands, or an error.
 

@@ -409,7 +409,7 @@ impl FileReader<'_> {
             }
             Err(errno) => return Err(Error::io("it could not be read", errno.into())),
         };
-        if let Some(end) = end_as_first(&task, &file)? {
+        if let Some(end) = end_as_first(task, &file)? {
             return Ok(end);
         }
         let state = || {
@@ -425,7 +425,7 @@ impl FileReader<'_> {
             Some(mut stub) => self.contents(&mut stub, expected)?,
             None => self.contents(&mut file, expected)?,
         };
-        let mut entry = status(&task, &file)?;
+        let mut entry = status(task, &file)?;
         if entry.kind != task.entry.kind {
             return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }

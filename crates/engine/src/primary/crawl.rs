@@ -119,11 +119,10 @@ fn come_back(
 ) {
     if let Some(Level { directory, path, names, aside }) = level
         && let Some(aside) = aside.take()
+        && let Err(error) = aside.take_back(directory, inner)
     {
-        if let Err(error) = aside.take_back(directory, inner) {
-            problem(path, &error);
-            *names = Some(Vec::new());
-        }
+        problem(path, &error);
+        *names = Some(Vec::new());
     }
 }
 

@@ -122,11 +122,14 @@ pub fn repair_copied_files(
     Ok(report)
 }
 
+/// Hears of a file by its path.
+type Hears<'a> = &'a dyn Fn(&[u8]) -> Result<()>;
+
 /// Brings the data of all copied stubs of a directory back; `written` hears of those that somebody
 /// has written into.
 fn bring_all_back(
     repository: &Arc<Repository>,
-    (directory, written): (BorrowedFd<'_>, &dyn Fn(&[u8]) -> Result<()>),
+    (directory, written): (BorrowedFd<'_>, Hears<'_>),
     report: &mut RepairReport,
     job: &Job,
 ) -> Result<()> {
@@ -156,7 +159,7 @@ fn bring_all_back(
 fn bring_back(
     tree: &Arc<TreeReader>,
     met: &Met<'_>,
-    written: &dyn Fn(&[u8]) -> Result<()>,
+    written: Hears<'_>,
     job: &Job,
 ) -> Result<bool> {
     let name = OsStr::from_bytes(&met.entry.name);

@@ -10,7 +10,7 @@ use super::metadata::Present;
 use super::output::OutputFile;
 use super::target::{Directory, is_type};
 use super::walk::Restorer;
-use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::node::{Entry, EntryKind};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -42,9 +42,8 @@ pub struct First {
     place: Place,
     /// The file, unless it was there already or is none.
     output: Option<Arc<OutputFile>>,
-    kind: EntryKind,
-    size: u64,
-    content: Option<Reference>,
+    /// Its entry, but for what is of a name.
+    item: Entry,
     /// Names of copies, the newest first.
     copies: Mutex<VecDeque<Place>>,
 }
@@ -66,9 +65,7 @@ impl Links {
         let key = (entry.device, entry.inode);
         let (first, left) = self.first.get_mut(&key)?;
         let found = Arc::clone(first);
-        let same =
-            found.kind == entry.kind && found.size == entry.size && found.content == entry.content;
-        if !same {
+        if !is_same_item(&found.item, entry) {
             return None;
         }
         *left -= 1;
@@ -91,14 +88,19 @@ impl Links {
         let first = First {
             place: (Arc::clone(directory), entry.name.clone()),
             output,
-            kind: entry.kind,
-            size: entry.size,
-            content: entry.content,
+            item: Entry { name: Vec::new(), xattrs: Vec::new(), ..entry.clone() },
             copies: Mutex::default(),
         };
         let key = (entry.device, entry.inode);
         self.first.insert(key, (Arc::new(first), entry.links - 1));
     }
+}
+
+/// Whether two names are of one item: numbers may have been used again while the source was read.
+fn is_same_item(one: &Entry, other: &Entry) -> bool {
+    let times = |entry: &Entry| (entry.modified, entry.changed);
+    let rest = |entry: &Entry| (entry.kind, entry.size, entry.content, entry.device_number);
+    rest(one) == rest(other) && times(one) == times(other) && one.target == other.target
 }
 
 impl First {

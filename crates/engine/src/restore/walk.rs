@@ -436,7 +436,9 @@ impl Restorer<'_> {
         let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
         let mut is_mounted = position > 0 && self.stack[position - 1].is_mounted;
         let made = match (decision, &existing) {
-            (_, Some(stat)) if listing == Listing::Above => {
+            (_, Some(stat))
+                if listing == Listing::Above || self.is_link_at_source(position, stat) =>
+            {
                 let directory = parent.enter_or_follow(&name, stat)?;
                 if self.is_spared(directory.identity()) {
                     return Err(refuse_store());
@@ -468,6 +470,12 @@ impl Restorer<'_> {
         (level.listed, level.is_mounted) = (listed, is_mounted);
         level.set_attributes = made.fresh || !keeps;
         Ok(Some(made))
+    }
+
+    /// Whether a link stands in the place of a source, which was named by it.
+    fn is_link_at_source(&self, position: usize, stat: &Stat) -> bool {
+        let above = position.checked_sub(1).and_then(|above| self.stack.get(above));
+        is_type(stat, FileType::Symlink) && above.is_some_and(|it| it.listing == Listing::Above)
     }
 
     fn new_directory(&self, parent: &Arc<Directory>, name: &[u8]) -> Result<Arc<Directory>> {

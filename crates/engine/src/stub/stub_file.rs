@@ -286,7 +286,7 @@ impl StubFile {
         }
         let bytes = (granules.len() as u64) << self.stub().granule_log2;
         loop {
-            match self.own(&granules, punched) {
+            match self.own(&granules, range, punched) {
                 Err(error) if error.is_full_disk() && self.makes_room(bytes) => {}
                 done => break done?,
             }
@@ -312,7 +312,13 @@ impl StubFile {
 
     /// Makes granules the file's own: their data comes out of the store, but for what is about to
     /// be punched, which is taken out; once all of that is durable the stub says so. One at a time.
-    fn own(&self, granules: &[u64], punched: Option<&Range<u64>>) -> Result<()> {
+    /// What the store has lost of a granule that is `changed` as a whole is not missed.
+    fn own(
+        &self,
+        granules: &[u64],
+        changed: &Range<u64>,
+        punched: Option<&Range<u64>>,
+    ) -> Result<()> {
         let mut stub = self.stub();
         for granule in granules {
             let range = stub.range_of(*granule);
@@ -323,11 +329,17 @@ impl StubFile {
                 }
                 None => range.end..range.end,
             };
-            self.copy(range.start..over.start)?;
             if !over.is_empty() {
                 self.take_out(&over)?;
             }
-            self.copy(over.end..range.end)?;
+            let copied = self.copy(range.start..over.start);
+            match copied.and_then(|()| self.copy(over.end..range.end)) {
+                Err(error)
+                    if error.is_lost()
+                        && changed.start <= range.start
+                        && range.end <= changed.end => {}
+                copied => copied?,
+            }
             stub.set_recalled(*granule);
         }
         self.file.sync_data().context(|| "making what came back durable")?;
@@ -473,7 +485,7 @@ impl StubFile {
             if !may()? {
                 return Ok(false);
             }
-            self.own(&[granule], None)?;
+            self.own(&[granule], &(0..0), None)?;
         }
         may()
     }
