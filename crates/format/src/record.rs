@@ -565,10 +565,14 @@ mod tests {
     fn r26_a_newer_record_is_not_damage() {
         let bytes = encode(&Outcome::Committed(Box::new(snapshot()))).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        let newer = text.replace("\"version\":4", "\"version\":5,\"surprise\":true");
+        let version = |version: u32| format!("\"version\":{version}");
+        let surprising = |of| {
+            text.replace(&version(RECORD_VERSION), &format!("{},\"surprise\":true", version(of)))
+        };
+        let newer = surprising(RECORD_VERSION + 1);
         let error = decode::<Outcome>(newer.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        let damaged = text.replace("\"version\":4", "\"version\":4,\"surprise\":true");
+        let damaged = surprising(RECORD_VERSION);
         let error = decode::<Outcome>(damaged.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
     }
