@@ -109,6 +109,8 @@ fn r100_one_directory_is_one_however_it_is_named() {
         command.current_dir(root.join(from));
         sandbox.run_command(command).expect(0).message("summary")
     };
+    // What has just changed is read again next time.
+    std::thread::sleep(std::time::Duration::from_millis(200));
     let first = save(&source, "");
     for (path, from) in [
         ("source", ""),
