@@ -98,9 +98,8 @@ impl Links {
 
 /// Whether two names are of one item: numbers may have been used again while the source was read.
 fn is_same_item(one: &Entry, other: &Entry) -> bool {
-    let times = |entry: &Entry| (entry.modified, entry.changed);
     let rest = |entry: &Entry| (entry.kind, entry.size, entry.content, entry.device_number);
-    rest(one) == rest(other) && times(one) == times(other) && one.target == other.target
+    rest(one) == rest(other) && one.modified == other.modified && one.target == other.target
 }
 
 impl First {
