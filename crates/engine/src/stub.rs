@@ -3,7 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | this | the attribute that makes a file a stub: written, read, taken away |
-//! | [`job_lock`] | who writes for programs waits for a job that is at the file |
+//! | `job_lock` | who writes for programs waits for a job that is at the file |
 //! | [`stub_file`] | a stub's bytes: read, recalled, written, cut |
 //! | [`times`] | when its file was changed last, while somebody works on it |
 //! | [`permissions`] | what its owner does to it whatever its permissions are |

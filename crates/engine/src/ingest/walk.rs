@@ -3,7 +3,7 @@
 //! One thread, ahead of the others by a bounded queue. Directories are opened relative to the one
 //! above, links are never followed, so a directory that is swapped for a link while we look leads
 //! nowhere. A file whose size, times and inode equal the parent snapshot's is kept unread. What
-//! patterns leave out is not looked at: it may lie behind a server that is gone ([`excluding`]).
+//! patterns leave out is not looked at: it may lie behind a server that is gone (`excluding`).
 //! However deep a tree is, few of its directories are open ([`super::levels`]).
 //!
 //! Small files are collected into batches. A batch's channel enters the queue before its first file

@@ -58,7 +58,7 @@ pub struct SurplusReport {
 /// The first of several paths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Shown {
-    /// [`SHOWN_MAX`] of them at most.
+    /// `SHOWN_MAX` of them at most.
     pub paths: Vec<String>,
     /// How many more there are.
     pub more: u64,

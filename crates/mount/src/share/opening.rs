@@ -7,7 +7,7 @@
 //! ([`permissions`]): the kernel has asked them when the program opened it, and nobody asks twice.
 //!
 //! # Invariant
-//! [`Served::enter_now`] waits for nobody: not for the store, not for a job that holds a lease, and
+//! `Served::enter_now` waits for nobody: not for the store, not for a job that holds a lease, and
 //! not for another thread that opens the same file.
 
 use super::Answer;
