@@ -43,7 +43,8 @@ fn rehydrated_with(moving_passes: usize) -> Option<(World, RehydrateReport)> {
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert_eq!(world.optimize().emptied.files, PASSES_MAX as u64 + 1);
     let (top, share, moves) = (world.directory.path().to_owned(), world.share(), Mutex::new(0));
-    // Manifests are read first, to see which stubs were lost: the first pass begins at the first stub.
+    // Manifests are read first, to see which stubs were lost. The first pass begins at the first
+    // stub.
     let before = stub::value_at(&top.join("m")).unwrap();
     let has_begun = move |top: &Path| stub::value_at(&top.join("m")).unwrap() != before;
     world.store = Arc::new(Faulty::scripted(Arc::clone(&world.store), move |call| {
