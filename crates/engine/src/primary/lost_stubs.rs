@@ -247,7 +247,7 @@ use Ended::{Passed, Stop};
 enum Ended {
     /// One file could not be looked at.
     Passed(Error),
-    /// Whoever was called wants no more.
+    /// The called function wants no more.
     Stop(Error),
 }
 

@@ -102,7 +102,7 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
     Ok(report)
 }
 
-/// The same in a directory that is no share, such as one that files of a share were copied to.
+/// Brings copied stubs back in a directory that is no share, such as one that files were copied to.
 pub fn repair_copied_files(
     repository: &Arc<Repository>,
     directory: &Path,

@@ -95,7 +95,7 @@ fn is_in(directory: &OwnedFd, bound: (u64, u64)) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// Whoever owns a link decides where it leads.
+/// The owner of a link decides where it leads.
 fn check_owner(owner: u32) -> Result<()> {
     match owner == 0 || owner == rustix::process::geteuid().as_raw() {
         true => Ok(()),

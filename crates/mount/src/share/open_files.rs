@@ -155,7 +155,7 @@ impl OpenFiles {
         Opening { files: self, number }
     }
 
-    /// The same if nobody has to be waited for.
+    /// Begins to open a number, unless somebody else is at it.
     pub fn opening_now(&self, number: u64) -> Option<Opening<'_>> {
         let is_alone = self.being_opened().insert(number);
         is_alone.then(|| Opening { files: self, number })

@@ -53,7 +53,7 @@ impl Served {
         Ok(self.open.enter(opened.ok_or(Errno::EAGAIN)?))
     }
 
-    /// The same if nobody has to be waited for.
+    /// Enters the file of a number if nobody has to be waited for.
     pub(super) fn enter_now(&self, number: u64, is_to_write: bool) -> Now {
         let Some(_opening) = self.open.opening_now(number) else { return Now::Waits };
         if let Some(open) = self.open.enter_again(number) {

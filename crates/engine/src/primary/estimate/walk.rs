@@ -128,7 +128,7 @@ pub struct Walk<'a> {
     each: &'a mut dyn FnMut(&Found<'_>) -> Result<()>,
     /// The root as an absolute path, for patterns.
     root: Vec<u8>,
-    /// The same without links on the way, for mounts.
+    /// The root without links on the way, as the list of mounts has it.
     real_root: Vec<u8>,
     device: u64,
     /// What is mounted where, if directories of other file systems are left alone.

@@ -58,7 +58,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The same bytes but for some in the middle.
+/// Bytes that differ from others in the middle only.
 fn changed(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let middle = bytes.len() / 2;

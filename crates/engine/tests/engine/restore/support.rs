@@ -109,7 +109,7 @@ impl Item {
         item.listed(Listing::Whole)
     }
 
-    /// The same directory with another listing.
+    /// The directory with another listing.
     pub fn listed(self, listing: Listing) -> Self {
         self.edit(|entry| entry.listing = listing)
     }
