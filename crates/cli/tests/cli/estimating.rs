@@ -12,10 +12,6 @@ use std::time::{Duration, SystemTime};
 const KIB: usize = 1 << 10;
 const BLOCK: usize = 64 * KIB;
 
-fn noise(number: u64, length: usize) -> Vec<u8> {
-    random_bytes(number, length)
-}
-
 /// Runs an estimate of `data`, from outside any store.
 fn estimate(sandbox: &Sandbox, more: &[&str]) -> Run {
     let data = sandbox.arg("data");
@@ -40,7 +36,7 @@ fn bytes(value: &Value, name: &str) -> u64 {
 /// | sub/c.txt | T A T T |
 fn known_data() -> Sandbox {
     let sandbox = Sandbox::empty();
-    let [a, b, c, d] = [1, 2, 3, 4].map(|number| noise(number, BLOCK));
+    let [a, b, c, d] = [1, 2, 3, 4].map(|number| random_bytes(number, BLOCK));
     let text: Vec<u8> = b"a line of text\n".iter().copied().cycle().take(BLOCK).collect();
     sandbox.write("data/a.bin", &[&a[..], &b, &c].concat());
     sandbox.write("data/b.bin", &[&a[..], &b, &d].concat());
@@ -127,19 +123,19 @@ fn people_are_told_the_same_and_no_store_is_needed() {
 #[test]
 fn every_file_counts_once_and_holes_are_not_read() {
     let sandbox = Sandbox::empty();
-    let content = noise(1, 3 * BLOCK);
+    let content = random_bytes(1, 3 * BLOCK);
     sandbox.write("data/a", &content);
     fs::create_dir(sandbox.path("data/deep")).unwrap();
     fs::hard_link(sandbox.path("data/a"), sandbox.path("data/deep/b")).unwrap();
     fs::hard_link(sandbox.path("data/a"), sandbox.path("data/z")).unwrap();
-    sandbox.write("outside/secret", &noise(9, BLOCK));
+    sandbox.write("outside/secret", &random_bytes(9, BLOCK));
     symlink(sandbox.path("outside"), sandbox.path("data/directory")).unwrap();
     symlink(sandbox.path("outside/secret"), sandbox.path("data/file")).unwrap();
     let pipe = sandbox.path("data/pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // A block at the front, one byte far behind, and 64 GiB of nothing.
     let sparse = File::create(sandbox.path("data/sparse")).unwrap();
-    sparse.write_all_at(&noise(2, BLOCK), 0).unwrap();
+    sparse.write_all_at(&random_bytes(2, BLOCK), 0).unwrap();
     sparse.write_all_at(b"x", 64 << 30).unwrap();
     let run = estimate(&sandbox, &["--chunk-size", "64KiB", "--chunker", "fixed"]).expect(0);
     let (summary, size) = (run.message("summary"), sizes(&run).remove(0));
@@ -155,9 +151,9 @@ fn every_file_counts_once_and_holes_are_not_read() {
 #[test]
 fn nothing_is_changed_and_what_cannot_be_read_is_told() {
     let sandbox = Sandbox::empty();
-    sandbox.write("data/readable", &noise(1, BLOCK));
-    sandbox.write("data/locked", &noise(2, BLOCK));
-    sandbox.write("data/closed/inside", &noise(3, BLOCK));
+    sandbox.write("data/readable", &random_bytes(1, BLOCK));
+    sandbox.write("data/locked", &random_bytes(2, BLOCK));
+    sandbox.write("data/closed/inside", &random_bytes(3, BLOCK));
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let names = ["data", "data/readable", "data/closed"];
     for name in names {
@@ -212,7 +208,7 @@ fn a_policy_leaves_files_alone_and_says_why() {
         ("data/keep/any.thing", 5000),
         ("data/tmp.iso", 5000),
     ] {
-        sandbox.write(name, &noise(length, length as usize));
+        sandbox.write(name, &random_bytes(length, length as usize));
         if !name.contains("new") {
             let old = SystemTime::now() - Duration::from_secs(40 * 86_400);
             let file = File::options().write(true).open(sandbox.path(name)).unwrap();
@@ -239,9 +235,9 @@ fn within_little_memory_fingerprints_are_sampled_and_that_is_said() {
     let sandbox = Sandbox::empty();
     // 24 MiB of which a quarter comes twice, in many small chunks.
     for number in 0..24 {
-        sandbox.write(&format!("data/{number}"), &noise(number, 1 << 20));
+        sandbox.write(&format!("data/{number}"), &random_bytes(number, 1 << 20));
         if number % 4 == 0 {
-            sandbox.write(&format!("data/{number}.again"), &noise(number, 1 << 20));
+            sandbox.write(&format!("data/{number}.again"), &random_bytes(number, 1 << 20));
         }
     }
     let many = ["--chunk-size", "256,512,1KiB,2KiB"];
@@ -274,8 +270,8 @@ fn within_little_memory_fingerprints_are_sampled_and_that_is_said() {
 fn an_interrupted_estimate_goes_on_and_comes_to_the_same() {
     let sandbox = Sandbox::empty();
     for number in 0..40 {
-        let shared = noise(number % 7, 100 * KIB);
-        let own = noise(100 + number, 30 * KIB);
+        let shared = random_bytes(number % 7, 100 * KIB);
+        let own = random_bytes(100 + number, 30 * KIB);
         sandbox.write(&format!("data/{}/{number}.bin", number % 3), &[shared, own].concat());
     }
     // A file is taken as unchanged only if it was not changed just before it was read.
@@ -310,8 +306,8 @@ fn an_interrupted_estimate_goes_on_and_comes_to_the_same() {
     let summary = again.message("summary");
     assert_eq!((bytes(&summary, "bytes_read"), bytes(&summary, "files_unchanged")), (0, 40));
     assert!(summary["expected_seconds"].is_null());
-    sandbox.write("data/1/4.bin", &noise(1, 20 * KIB));
-    sandbox.write("data/1/new.txt", &noise(2, 30 * KIB));
+    sandbox.write("data/1/4.bin", &random_bytes(1, 20 * KIB));
+    sandbox.write("data/1/new.txt", &random_bytes(2, 30 * KIB));
     fs::remove_file(sandbox.path("data/0/0.bin")).unwrap();
     std::thread::sleep(Duration::from_millis(60));
     let changed = with_state(&sandbox);

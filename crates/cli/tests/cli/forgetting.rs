@@ -1,5 +1,6 @@
 //! Forgetting by name and by policy, refusals, and the way back.
 
+use crate::collecting::random_bytes;
 use crate::support::Sandbox;
 
 /// A store with one snapshot a day, oldest first.
@@ -157,18 +158,6 @@ fn r86_hidden_snapshots_are_told_where_space_is_asked_for() {
     assert!(bytes_stored(&sandbox) + 500_000 < before);
 }
 
-/// Random bytes, which no codec makes smaller.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut step = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..length.div_ceil(8)).flat_map(|_| step()).take(length).collect()
-}
-
 #[test]
 fn r86_what_only_hidden_snapshots_need_is_what_forgetting_them_frees() {
     let sandbox = Sandbox::with_store();
@@ -180,7 +169,7 @@ fn r86_what_only_hidden_snapshots_need_is_what_forgetting_them_frees() {
         let _ = std::fs::remove_dir_all(sandbox.path("source"));
         for (seed, (name, length)) in (1..).zip(sizes) {
             if names.contains(&name) {
-                sandbox.write(&format!("source/{name}"), &noise(seed, length));
+                sandbox.write(&format!("source/{name}"), &random_bytes(seed, length));
             }
         }
         ids.push(sandbox.backup(&["--compression", "none", "--rewrite", "none"]));

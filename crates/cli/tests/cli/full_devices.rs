@@ -3,7 +3,8 @@
 //! Each needs the right to mount, and its tools. Where something is missing the file system is
 //! passed over, and standard error says so.
 
-use crate::support::Sandbox;
+use crate::collecting::random_bytes;
+use crate::support::{Run, Sandbox};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,28 +53,45 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Bytes that no compressor makes smaller.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend(state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+/// A store on a device of its own.
+struct StoreOnDevice {
+    _mounted: Mounted,
+    sandbox: Sandbox,
+    place: PathBuf,
+}
+
+impl StoreOnDevice {
+    fn new(kind: &str, size_bytes: usize, options: &[&str]) -> Result<Self, String> {
+        let sandbox = Sandbox::empty().with_password(false);
+        let place = sandbox.path("device");
+        let _mounted = Mounted::new(kind, size_bytes, &sandbox.path("image"), &place)?;
+        let device = Self { _mounted, sandbox, place };
+        device.run(&[&["init", "--encryption", "none"], options].concat()).expect(0);
+        Ok(device)
     }
-    bytes.truncate(length);
-    bytes
+
+    /// One that a test is about; says so if there can be none.
+    fn try_new(kind: &str, size_bytes: usize, options: &[&str]) -> Option<Self> {
+        Self::new(kind, size_bytes, options)
+            .inspect_err(|why| eprintln!("SKIPPED: a {kind} that is full was not tested: {why}"))
+            .ok()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let store = self.place.join("store");
+        self.sandbox.run(&[&["-r", store.to_str().unwrap()], arguments].concat())
+    }
 }
 
 /// The source of a generation: half of the files are those of the one before, other ones each time,
 /// so that every generation's containers hold some that the last one needs.
 fn write_generation(sandbox: &Sandbox, files: usize, generation: usize) {
-    let changes = |at: usize, at_generation: usize| noise((at * 997 + at_generation) as u64, 1)[0];
+    let changes =
+        |at: usize, at_generation: usize| random_bytes((at * 997 + at_generation) as u64, 1)[0];
     for at in 0..files {
         let age = (1..=generation).filter(|one| changes(at, *one) % 2 == 0).count();
         let seed = (at * 1000 + age + 1) as u64;
-        sandbox.write(&format!("source/f{at:03}"), &noise(seed, FILE_BYTES));
+        sandbox.write(&format!("source/f{at:03}"), &random_bytes(seed, FILE_BYTES));
     }
 }
 
@@ -84,7 +102,7 @@ pub fn fill(place: &Path) {
     for number in 0.. {
         let file = std::fs::File::create(place.join(format!("filler{number}")));
         let written = file.and_then(|mut file| {
-            file.write_all(&noise(number, size))?;
+            file.write_all(&random_bytes(number, size))?;
             file.sync_all()
         });
         match written {
@@ -102,43 +120,35 @@ pub fn free_bytes(place: &Path) -> u64 {
 
 /// Fills a store on the device, forgets all generations but the last one, and collects.
 fn collects_from_nothing(kind: &str, size_bytes: usize) -> Result<(), String> {
-    let sandbox = Sandbox::empty().with_password(false);
-    let place = sandbox.path("device");
-    let _mounted = Mounted::new(kind, size_bytes, &sandbox.path("image"), &place)?;
-    let store = place.join("store");
-    let store = store.to_str().unwrap();
-    let with_store = |arguments: &[&str]| {
-        let all: Vec<&str> = ["-r", store].iter().chain(arguments).copied().collect();
-        sandbox.run(&all)
-    };
-    with_store(&["init", "--encryption", "none"]).expect(0);
+    let device = StoreOnDevice::new(kind, size_bytes, &[])?;
+    let StoreOnDevice { sandbox, place, .. } = &device;
     let files = size_bytes / 8 / FILE_BYTES;
     let source = sandbox.arg("source");
     let mut saved = 0;
     loop {
-        write_generation(&sandbox, files, saved);
-        if with_store(&["backup", &source]).code != 0 {
+        write_generation(sandbox, files, saved);
+        if device.run(&["backup", &source]).code != 0 {
             break;
         }
         saved += 1;
         assert!(saved < 60, "{kind}: the device does not get full");
     }
     assert!(saved > 2, "{kind}: {saved} generations");
-    fill(&place);
-    let show = |what: &str| eprintln!("{kind}: {what}: {} bytes free", free_bytes(&place));
+    fill(place);
+    let show = |what: &str| eprintln!("{kind}: {what}: {} bytes free", free_bytes(place));
     show("full");
-    with_store(&["forget", "--keep-last", "1", "--final"]).expect(0);
+    device.run(&["forget", "--keep-last", "1", "--final"]).expect(0);
     show("forgotten");
-    let run = with_store(&["gc"]).expect(0);
+    let run = device.run(&["gc"]).expect(0);
     show(run.stdout.trim());
-    let run = with_store(&["gc", "--space-goal", "all"]).expect(0);
+    let run = device.run(&["gc", "--space-goal", "all"]).expect(0);
     show(run.stdout.trim());
-    let plan = with_store(&["--json", "gc", "--dry-run", "--space-goal", "all"]).expect(0);
+    let plan = device.run(&["--json", "gc", "--dry-run", "--space-goal", "all"]).expect(0);
     assert_eq!(plan.message("summary")["deleted_containers"], 0, "{kind}: {}", plan.stdout);
-    with_store(&["check", "--read-data"]).expect(0);
+    device.run(&["check", "--read-data"]).expect(0);
     let target = sandbox.arg("out");
-    with_store(&["restore", "latest", "--target", &target]).expect(0);
-    write_generation(&sandbox, files, saved - 1);
+    device.run(&["restore", "latest", "--target", &target]).expect(0);
+    write_generation(sandbox, files, saved - 1);
     let restored = find(Path::new(&target), "source").expect("the source is restored");
     for at in 0..files {
         let name = format!("f{at:03}");
@@ -146,32 +156,23 @@ fn collects_from_nothing(kind: &str, size_bytes: usize) -> Result<(), String> {
             .map(|path| std::fs::read(path).unwrap());
         assert!(one == other, "{kind}: {name}");
     }
-    write_generation(&sandbox, files, saved + 1);
-    with_store(&["backup", &source]).expect(0);
+    write_generation(sandbox, files, saved + 1);
+    device.run(&["backup", &source]).expect(0);
     Ok(())
 }
 
 #[test]
 fn r67_a_device_without_inodes_is_collected() {
-    let sandbox = Sandbox::empty().with_password(false);
-    let place = sandbox.path("device");
-    let mounted = Mounted::new("tmpfs,nr_inodes=260", 64 * MIB, &sandbox.path("image"), &place);
-    if let Err(why) = &mounted {
-        eprintln!("SKIPPED: a device without inodes was not tested: {why}");
+    let options = ["--container-size", "64KiB"];
+    let Some(device) = StoreOnDevice::try_new("tmpfs,nr_inodes=260", 64 * MIB, &options) else {
         return;
-    }
-    let store = place.join("store");
-    let with_store = |arguments: &[&str]| {
-        let all: Vec<&str> =
-            ["-r", store.to_str().unwrap()].iter().chain(arguments).copied().collect();
-        sandbox.run(&all)
     };
-    with_store(&["init", "--encryption", "none", "--container-size", "64KiB"]).expect(0);
+    let StoreOnDevice { sandbox, place, .. } = &device;
     let source = sandbox.arg("source");
     let mut generation = 0;
     loop {
-        sandbox.write("source/f", &noise(generation + 1, 150_000));
-        let run = with_store(&["backup", &source]);
+        sandbox.write("source/f", &random_bytes(generation + 1, 150_000));
+        let run = device.run(&["backup", &source]);
         if run.code != 0 {
             assert!(run.stderr.contains("it has no inodes left"), "{}", run.stderr);
             break;
@@ -185,16 +186,16 @@ fn r67_a_device_without_inodes_is_collected() {
     }
     // There are fewer copies than tombstones to be written, so it takes several turns.
     let mut turns = 0;
-    while with_store(&["forget", "--keep-last", "1", "--final"]).code != 0 {
-        with_store(&["gc", "--space-goal", "all"]).expect(0);
+    while device.run(&["forget", "--keep-last", "1", "--final"]).code != 0 {
+        device.run(&["gc", "--space-goal", "all"]).expect(0);
         turns += 1;
         // Each turn frees some more than the one before.
         assert!(turns < 20, "forgetting and collecting do not help");
     }
-    with_store(&["gc", "--space-goal", "all"]).expect(0);
-    with_store(&["check", "--read-data"]).expect(0);
-    sandbox.write("source/f", &noise(500, 150_000));
-    with_store(&["backup", &source]).expect(0);
+    device.run(&["gc", "--space-goal", "all"]).expect(0);
+    device.run(&["check", "--read-data"]).expect(0);
+    sandbox.write("source/f", &random_bytes(500, 150_000));
+    device.run(&["backup", &source]).expect(0);
 }
 
 /// The directory of this name somewhere below a place.
@@ -234,7 +235,7 @@ fn a_share_comes_back_on_a_disk_of_its_own_that_has_room_for_it_and_little_more(
         return;
     };
     for number in 0..3 {
-        std::fs::write(share.join(format!("{number}")), noise(number, 4 * MIB)).unwrap();
+        std::fs::write(share.join(format!("{number}")), random_bytes(number, 4 * MIB)).unwrap();
     }
     std::thread::sleep(std::time::Duration::from_millis(100));
     let directory = sandbox.arg("share");
@@ -257,7 +258,7 @@ fn a_share_comes_back_on_a_disk_of_its_own_that_has_room_for_it_and_little_more(
     sandbox.run(&["share", "rehydrate", &directory]).expect(0);
     for number in 0..3 {
         let found = std::fs::read(share.join(format!("{number}"))).unwrap();
-        assert!(found == noise(number, 4 * MIB), "{number}");
+        assert!(found == random_bytes(number, 4 * MIB), "{number}");
     }
 }
 
@@ -265,51 +266,40 @@ fn a_share_comes_back_on_a_disk_of_its_own_that_has_room_for_it_and_little_more(
 /// follow.
 #[test]
 fn r113_a_device_that_was_full_is_freed_after_its_reserve_was_used() {
-    let sandbox = Sandbox::empty().with_password(false);
-    let place = sandbox.path("device");
-    let mounted = Mounted::new("tmpfs", 12 * MIB, &sandbox.path("image"), &place);
-    if let Err(why) = &mounted {
-        eprintln!("SKIPPED: a small device was not tested: {why}");
-        return;
-    }
-    let store = place.join("store");
-    let with_store = |arguments: &[&str]| {
-        let all: Vec<&str> =
-            ["-r", store.to_str().unwrap()].iter().chain(arguments).copied().collect();
-        sandbox.run(&all)
-    };
-    with_store(&["init", "--encryption", "none", "--container-size", "512KiB"]).expect(0);
+    let options = ["--container-size", "512KiB"];
+    let Some(device) = StoreOnDevice::try_new("tmpfs", 12 * MIB, &options) else { return };
+    let StoreOnDevice { sandbox, place, .. } = &device;
     let source = sandbox.arg("source");
     let mut saved = 0;
     loop {
-        sandbox.write(&format!("source/f{}", saved % 5), &noise(saved + 1, 60_000));
-        if with_store(&["backup", &source]).code != 0 {
+        sandbox.write(&format!("source/f{}", saved % 5), &random_bytes(saved + 1, 60_000));
+        if device.run(&["backup", &source]).code != 0 {
             break;
         }
         saved += 1;
         assert!(saved < 400, "the device does not get full");
     }
-    with_store(&["gc", "--wait", "0s", "--repack"]);
+    device.run(&["gc", "--wait", "0s", "--repack"]);
     // What the reserve lacks is not for them, and they say so.
     let mut said = String::new();
     for small in 0..60_u32 {
         sandbox.write("source/small", &small.to_le_bytes());
-        let run = with_store(&["backup", &source]);
+        let run = device.run(&["backup", &source]);
         said += &run.stderr;
         if run.code != 0 {
             break;
         }
     }
-    let reserve = std::fs::metadata(store.join("reserve")).map_or(0, |found| found.len());
+    let reserve = std::fs::metadata(place.join("store/reserve")).map_or(0, |found| found.len());
     assert!(reserve > 256 << 10, "{reserve} bytes are set aside; {said}");
     let mut turns = 0;
-    while with_store(&["forget", "--keep-last", "1", "--final"]).code != 0 {
-        with_store(&["gc", "--wait", "0s"]).expect(0);
+    while device.run(&["forget", "--keep-last", "1", "--final"]).code != 0 {
+        device.run(&["gc", "--wait", "0s"]).expect(0);
         turns += 1;
         assert!(turns < 20, "forgetting and collecting do not help");
     }
-    with_store(&["gc", "--wait", "0s", "--space-goal", "all"]).expect(0);
-    assert!(free_bytes(&place) > 6 * MIB as u64, "{}", free_bytes(&place));
-    with_store(&["check", "--read-data"]).expect(0);
-    with_store(&["backup", &source]).expect(0);
+    device.run(&["gc", "--wait", "0s", "--space-goal", "all"]).expect(0);
+    assert!(free_bytes(place) > 6 * MIB as u64, "{}", free_bytes(place));
+    device.run(&["check", "--read-data"]).expect(0);
+    device.run(&["backup", &source]).expect(0);
 }

@@ -1,5 +1,6 @@
 //! A store that a server of our own serves, from `init` to `gc`, and what its clients may.
 
+use crate::collecting::random_bytes;
 use crate::support::{Run, Sandbox};
 use onefold_remote::{BucketStore, Location, Patience, Surroundings};
 use onefold_store::{Blobs, Key, Store, conformance};
@@ -91,21 +92,9 @@ pub fn prepared(stores: &[&str]) -> (Sandbox, String) {
     let sandbox = Sandbox::empty();
     stores.iter().for_each(|name| fs::create_dir(sandbox.path(name)).unwrap());
     sandbox.write("source/one", b"one");
-    sandbox.write("source/large", &noise(3_000_000));
+    sandbox.write("source/large", &random_bytes(1, 3_000_000));
     let token = client(&sandbox, "all", "read,append,collect,metrics", &[]);
     (sandbox, token)
-}
-
-/// Bytes that nothing makes shorter.
-fn noise(length: u32) -> Vec<u8> {
-    let mut state = 1_u32;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as u8
-    };
-    (0..length).map(|_| next()).collect()
 }
 
 fn connect(store: &str, token: &str) -> BucketStore {
@@ -140,7 +129,7 @@ fn objects_of_any_length_arrive_and_come_back() {
     // Held whole, or passed through; uploaded at once, or in parts.
     let whole = 8 << 20;
     for length in [0, 1, whole - 1, whole, whole + 1, 3 * whole + 5] {
-        let bytes = noise(length);
+        let bytes = random_bytes(1, length);
         let [put, pieces] = ["put", "pieces"].map(|how| Key::new(format!("{how}/{length}")));
         let (put, pieces) = (put.unwrap(), pieces.unwrap());
         store.put(&put, &bytes).unwrap();
@@ -293,7 +282,7 @@ fn a_quota_holds_for_a_client_and_for_a_store() {
     let said = run(&sandbox, &name, &small, &["backup", "source"]).expect(1).stderr;
     assert!(said.contains("'small' has put") && said.contains("no more room"), "{said}");
     run(&sandbox, &name, &all, &["backup", "source"]).expect(0);
-    sandbox.write("source/larger", &noise(30_000_000)[10_000_000..]);
+    sandbox.write("source/larger", &random_bytes(1, 30_000_000)[10_000_000..]);
     let said = run(&sandbox, &name, &all, &["backup", "source"]).expect(1).stderr;
     assert!(said.contains("may hold 20000000"), "{said}");
     run(&sandbox, &name, &all, &["check", "--read-data"]).expect(0);
@@ -368,7 +357,7 @@ fn a_server_that_is_killed_and_started_again_has_lost_nothing() {
     let server = Server::with_certificate(&sandbox, &["store"]);
     let (name, address) = (server.store("store"), server.address.clone());
     run(&sandbox, &name, &all, &INIT).expect(0);
-    let saved = noise(48_000_000);
+    let saved = random_bytes(1, 48_000_000);
     for (number, part) in saved.chunks(6_000_000).enumerate() {
         sandbox.write(&format!("source/{number}"), part);
     }
