@@ -71,6 +71,7 @@ mod window;
 
 pub use metadata::OwnersElsewhere;
 pub use plan::PlanReport;
+pub use shared::FILES_OPEN_MAX;
 pub use surplus::{Shown, SurplusReport};
 
 use crate::job::Job;

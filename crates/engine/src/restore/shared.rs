@@ -11,7 +11,8 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-const FILES_OPEN_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
+/// Files that a restore holds open for writing, fewer if the process may open few.
+pub const FILES_OPEN_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
 
 /// What all files of a restore share.
 pub struct Shared {

@@ -1,10 +1,13 @@
 //! Contents and everything about them come back as they were.
 
 use super::support::{
-    Item, Part, in_memory, random_bytes, repository_with_memory, store_tree, store_tree_avoiding,
+    CHUNK_BYTES, Item, Part, in_memory, random_bytes, repository_with_memory, store_tree,
+    store_tree_avoiding,
 };
 use super::{data_containers, options, patterns, restore_cleanly};
-use onefold_engine::restore::{Delete, DumpOptions, RestoreOptions, Without, dump, restore};
+use onefold_engine::restore::{
+    Delete, DumpOptions, FILES_OPEN_MAX, RestoreOptions, Without, dump, restore,
+};
 use onefold_engine::tree::directory::OwnerNames;
 use onefold_engine::{Job, Repository};
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -475,5 +478,28 @@ fn dump_gives_any_range() {
         let to = offset.saturating_add(length).min(expected.len() as u64) as usize;
         let found = dumped(&repository, &entry, offset, length);
         assert!(found == expected[from..to], "{offset} {length}");
+    }
+}
+
+/// The first half of each lies in one container and the second half in another, so all are written
+/// to before any is complete.
+#[test]
+fn more_files_than_are_held_open_come_back_whole() {
+    let (_, repository) = in_memory();
+    let numbers = 0..=FILES_OPEN_MAX.get();
+    let half = |number: usize, which: u64| random_bytes(2 * number as u64 + which, CHUNK_BYTES);
+    let whole = |number: usize| [half(number, 0), half(number, 1)].concat();
+    let item = |number: usize, bytes| Item::file(format!("{number}"), bytes);
+    store_tree(&repository, numbers.clone().map(|number| item(number, half(number, 0))).collect());
+    let items = numbers.clone().map(|number| item(number, whole(number))).collect();
+    let root = store_tree(&repository, items);
+    let target = tempfile::tempdir().unwrap();
+    let path = |number: usize| target.path().join(number.to_string());
+    for in_place in [false, true] {
+        restore_cleanly(&repository, &root, &RestoreOptions { in_place, ..options(target.path()) });
+        for number in numbers.clone() {
+            assert!(fs::read(path(number)).unwrap() == whole(number), "{number}, {in_place}");
+            fs::write(path(number), "another").unwrap();
+        }
     }
 }
