@@ -119,7 +119,10 @@ fn moved_to(manifest: &Snapshot) -> Option<ShareAddress> {
 #[must_use]
 pub fn known(list: &SnapshotList) -> Vec<KnownShare> {
     let mut known: Vec<KnownShare> = Vec::new();
-    for manifest in list.snapshots.iter().filter(|one| !one.holds_second_copies()) {
+    let of_shares = list.snapshots.iter().filter(|one| !one.holds_second_copies());
+    let mut of_shares: Vec<&Snapshot> = of_shares.collect();
+    of_shares.sort_unstable_by_key(|one| one.saved_order());
+    for manifest in of_shares {
         let Some(share) = manifest.record.share else { continue };
         let address = addresses::made_at(manifest);
         let is_same = |one: &&mut KnownShare| one.share == share && one.address.is_same(&address);
