@@ -139,6 +139,8 @@ pub struct BackupProfile {
     pub exclude_larger_than: Option<ByteSize>,
     /// Stay on the file systems of the sources.
     pub one_file_system: bool,
+    /// Read devices and pipes that are sources.
+    pub read_special: bool,
     /// Tags.
     pub tags: Vec<String>,
     /// The machine's name.

@@ -10,16 +10,16 @@
 //! | --- | --- |
 //! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
+//! | [`special`] | what is behind devices and pipes, read to its end |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
 //! | [`levels`] | directories above the one that a walk is in |
-//! | [`mount_points`] | where file systems are mounted, known without a look at them |
+//! | [`mount_points`] | where file systems are mounted, and which mounts are ours |
 //! | [`selecting`] | one partition of a source, and the index of its chunks alone |
 //! | [`stubs`] | files whose data is in the store already |
 //! | [`left_out`] | what the selection left out, counted |
 //! | [`links`] | which names are of one file |
 //! | [`namesakes`] | files of an earlier snapshot by their names |
 //! | [`versions`] | what stands in the places of new chunks in earlier versions of their files |
-//! | [`own_mounts`] | mounts of this program inside a source |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
 //! | [`stream`] | one pipeline of the stages above |
@@ -63,7 +63,6 @@ pub mod levels;
 pub mod links;
 pub mod mount_points;
 pub mod namesakes;
-pub mod own_mounts;
 pub mod parents;
 pub mod publish;
 pub mod read;
@@ -72,6 +71,7 @@ pub mod rewriting;
 pub mod scattered;
 pub mod selecting;
 pub mod source_tree;
+pub mod special;
 pub mod storing;
 pub mod stream;
 pub mod stubs;
@@ -121,6 +121,8 @@ pub struct Selection {
     pub exclude_caches: bool,
     /// Directories that hold one of these names are left out.
     pub exclude_if_present: Vec<String>,
+    /// Whether devices and pipes that are sources are read, and saved as files.
+    pub read_special: bool,
     /// Device and inode of a directory that is left out under whatever path it is met: the store,
     /// which may be mounted in several places.
     pub store: Option<(u64, u64)>,

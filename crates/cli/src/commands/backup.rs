@@ -124,6 +124,9 @@ struct SelectionArguments {
     /// Stay on the file systems of the sources
     #[arg(short = 'x', long)]
     one_file_system: bool,
+    /// Read devices and pipes that are given as sources, and save what comes from them as files
+    #[arg(long, help_heading = "Sources")]
+    read_special: bool,
 }
 
 /// What the snapshot's record says.

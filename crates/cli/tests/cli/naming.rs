@@ -1,9 +1,10 @@
 //! What is named as a source, and what that gives.
 
-use crate::mounted::{Mount, can_mount};
+use crate::collecting::random_bytes;
+use crate::mounted::{Mount, can_mount, succeeds};
 use crate::support::Sandbox;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, symlink};
 
 fn listed(sandbox: &Sandbox) -> String {
     sandbox.run(&["ls", "latest"]).expect(0).stdout
@@ -49,6 +50,32 @@ fn r98_what_is_no_file_and_no_directory_is_told_of_as_a_source() {
         let run = sandbox.run(&["backup", path, &sandbox.arg("source")]).expect(0);
         assert!(run.stderr.contains(kind), "{}", run.stderr);
     }
+}
+
+#[test]
+fn r98_what_comes_from_a_pipe_that_is_a_source_is_saved_if_that_is_asked_for() {
+    let sandbox = Sandbox::with_source();
+    let pipe = sandbox.path("source/pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    symlink(&pipe, sandbox.path("link")).unwrap();
+    let data = random_bytes(1, 5 << 20);
+    for name in ["source/pipe", "link"] {
+        let source = sandbox.arg(name);
+        let (pipe, written) = (pipe.clone(), data.clone());
+        // Opening it waits for the reader.
+        let writer = std::thread::spawn(move || fs::write(pipe, written).unwrap());
+        let run = sandbox.run(&["backup", "--read-special", &source]).expect(0);
+        writer.join().unwrap();
+        assert!(run.stderr.is_empty(), "{}", run.stderr);
+        let saved = sandbox.run(&["dump", &format!("latest:{source}")]).expect(0);
+        assert!(saved.stdout_bytes == data, "{name}");
+    }
+    // One that is met in a directory stays a pipe, and nobody waits for it.
+    let source = sandbox.arg("source");
+    sandbox.run(&["backup", "--read-special", &source]).expect(0);
+    let saved = format!("latest:{source}");
+    sandbox.run(&["restore", &saved, "--target", &sandbox.arg("restored")]).expect(0);
+    assert!(fs::symlink_metadata(sandbox.path("restored/pipe")).unwrap().file_type().is_fifo());
 }
 
 #[test]
@@ -157,12 +184,16 @@ fn r99_a_mount_of_snapshots_inside_a_source_is_left_out_and_told() {
     let files = sandbox.run(&["--json", "backup", &source]).expect(0).message("summary");
     let point = sandbox.path("source/shown");
     fs::create_dir(&point).unwrap();
-    let _mount = Mount::on(&sandbox, &point, &[]);
-    for _ in 0..2 {
+    let mut mount = Some(Mount::on(&sandbox, &point, &[]));
+    for is_dead in [false, true] {
+        if let Some(mount) = mount.take_if(|_| is_dead) {
+            mount.kill();
+        }
         let run = sandbox.run(&["backup", &source]).expect(0);
         assert!(run.stdout.contains("left out: 1 snapshot mount"), "{}", run.stdout);
         let found = sandbox.run(&["--json", "backup", &source]).expect(0).message("summary");
         assert_eq!(found["files"], files["files"]);
         assert_eq!(found["left_out"]["snapshot_mounts"], 1);
     }
+    assert!(succeeds("umount", &["-l", point.to_str().unwrap()]));
 }

@@ -1,8 +1,11 @@
-//! Where file systems are mounted, known without a look at any of them.
+//! Where file systems are mounted, and which of them are mounts of this program.
 //!
-//! A walk that stays on a file system passes over mounts. To look at one whose server is gone takes
-//! for ever or fails, so the kernel's own list says where they are. What is mounted from a disk or
-//! from memory is looked at, and keeps its attributes in the snapshot.
+//! The kernel's own list says it, so nobody looks at a mount whose server is gone: that takes for
+//! ever or fails. A walk that stays on a file system passes over mounts. What is mounted from a disk
+//! or from memory is looked at, and keeps its attributes in the snapshot.
+//!
+//! A mount of snapshots shows all that was ever saved, and is left out of a source. A mounted share
+//! shows the files that its directory holds as stubs, and is part of the file system that it lies on.
 
 use rustix::fs::makedev;
 use std::collections::HashMap;
@@ -40,14 +43,37 @@ const LOCAL: [&str; 28] = [
     "xfs",
     "zfs",
 ];
-/// How the source of a mounted share begins.
-const SHARE: &[u8] = b"onefold:";
+/// What the system calls mounts of this program.
+pub const KIND: &str = "onefold";
+
+/// What a mount shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mounted {
+    /// The snapshots of a store.
+    Snapshots,
+    /// A share.
+    Share,
+    /// Anything else.
+    Foreign,
+}
+
+impl Mounted {
+    fn of(kind: &[u8], source: &[u8]) -> Self {
+        match source.strip_prefix(KIND.as_bytes()).filter(|_| kind.starts_with(b"fuse")) {
+            Some(b"") => Self::Snapshots,
+            Some([b':', ..]) => Self::Share,
+            _ => Self::Foreign,
+        }
+    }
+}
 
 /// What is mounted somewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mount {
     /// The device.
     pub device: u64,
+    /// What it shows.
+    pub mounted: Mounted,
     /// Whether there is no server behind it.
     pub is_local: bool,
 }
@@ -68,6 +94,13 @@ impl MountPoints {
         Self(list.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
+    /// What is mounted as a device.
+    #[must_use]
+    pub fn mounted(&self, device: u64) -> Mounted {
+        let found = self.0.values().find(|mount| mount.device == device);
+        found.map_or(Mounted::Foreign, |mount| mount.mounted)
+    }
+
     /// What is mounted at a path.
     #[must_use]
     pub fn at(&self, path: &[u8]) -> Option<Mount> {
@@ -84,10 +117,10 @@ fn parse_line(line: &[u8]) -> Option<(Vec<u8>, Mount)> {
     let path = unescaped(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
     let kind = fields.next()?;
+    let mounted = Mounted::of(kind, fields.next().unwrap_or_default());
     // A mounted share hangs with its store alone, and counts as what is below.
-    let is_share = fields.next().is_some_and(|source| source.starts_with(SHARE));
-    let is_local = is_share || LOCAL.iter().any(|local| local.as_bytes() == kind);
-    Some((path, Mount { device, is_local }))
+    let is_local = mounted == Mounted::Share || LOCAL.iter().any(|local| local.as_bytes() == kind);
+    Some((path, Mount { device, mounted, is_local }))
 }
 
 /// A path as it is: the kernel writes blanks and the like as a backslash and three octal digits.
@@ -138,5 +171,20 @@ mod tests {
         assert_eq!(at(b"/mnt"), None);
         assert_eq!(unescaped(b"/a\\9\\0"), b"/a\\9\\0");
         assert!(MountPoints::load().at(b"/proc").is_some_and(|mount| mount.is_local));
+    }
+
+    #[test]
+    fn r99_mounts_of_this_program_are_told_from_others() {
+        let list = b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n\
+                     40 36 0:45 / /a rw,nosuid shared:7 - fuse.onefold onefold rw,user_id=0\n\
+                     41 36 0:46 / /b rw - fuse.onefold onefold:0123456789abcdef rw\n\
+                     42 36 0:47 / /c rw - ext4 onefold rw\n\
+                     43 36 0:48 / /d rw - fuse.sshfs onefolder rw\n";
+        let mounts = MountPoints::parse(list);
+        let devices = [(98, 0), (0, 45), (0, 46), (0, 47), (0, 48), (0, 4)];
+        let found = devices.map(|(major, minor)| mounts.mounted(makedev(major, minor)));
+        let foreign = Mounted::Foreign;
+        let expected = [foreign, Mounted::Snapshots, Mounted::Share, foreign, foreign, foreign];
+        assert_eq!(found, expected);
     }
 }

@@ -203,6 +203,9 @@ impl Backup<'_> {
             });
             if ready.session.was_fenced(&built) {
                 ready.session.abandon();
+                if selection.read_special {
+                    return Err(stream_lost());
+                }
                 self.fenced += 1;
                 continue;
             }

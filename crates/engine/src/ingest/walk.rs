@@ -16,10 +16,11 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, Emptied, LeftOut, is_cache, is_gone, is_store};
 use super::levels::{Aside, open_levels};
 use super::links::Links;
-use super::own_mounts::{self, Mounted};
+use super::mount_points::{MountPoints, Mounted};
 use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, is_about_source, other_form};
+use super::special;
 use super::stubs::{Reading, StubData, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
@@ -150,7 +151,7 @@ pub struct Walk<'a> {
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
     pub(super) left_out_above: usize,
-    /// What is mounted where, if other file systems are left out.
+    /// What is mounted where, unless this is about a share.
     mounts: Option<Mounts>,
     /// See [`other_form`].
     other_form: Option<(usize, Vec<u8>)>,
@@ -209,14 +210,18 @@ impl<'a> Walk<'a> {
         self.device = stat.st_dev;
         self.is_at_source = true;
         self.other_form = other_form(source);
-        self.mounts = match self.context.selection {
-            Selection { one_file_system: true, cold: None, .. } => Mounts::below(source),
-            // In a share nothing may be passed over: stubs may lie there.
-            _ => None,
+        // In a share nothing may be passed over: stubs may lie there.
+        self.mounts = match self.context.selection.cold {
+            None => Mounts::below(source),
+            Some(_) => None,
         };
-        let name =
-            source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-        let entry = attributes::entry_of(name, &stat);
+        let name = source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if self.context.selection.read_special
+            && let Some(entry) = special::entry_of(on_disk, name)
+        {
+            return self.special(source, entry);
+        }
+        let entry = attributes::entry_of(name.to_vec(), &stat);
         let (directory, file_name) = match (on_disk.parent(), on_disk.file_name()) {
             (Some(directory), Some(file_name)) if entry.kind != EntryKind::Directory => {
                 (directory, file_name)
@@ -336,15 +341,18 @@ impl<'a> Walk<'a> {
             self.note_matched(tree_path, size_of_matched(directory, name, kind));
             return Ok(());
         }
-        if self.is_mount_unseen(tree_path) {
-            return self.keep_mount_point(name, parent);
+        let mount = self.left_out_mount(tree_path, kind);
+        if let Some(mount) = mount.filter(|mount| !mount.is_local) {
+            return self.keep_mount_point(mount.mounted, name, tree_path, parent);
         }
         let stat = match rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(_) if self.is_left_out_mount(tree_path) => {
-                return self.keep_mount_point(name, parent);
-            }
-            Err(errno) => return Err(Error::io("its status", errno.into())),
+            Err(errno) => match mount {
+                Some(mount) => {
+                    return self.keep_mount_point(mount.mounted, name, tree_path, parent);
+                }
+                None => return Err(Error::io("its status", errno.into())),
+            },
         };
         let entry = attributes::entry_of(name.as_bytes().to_vec(), &stat);
         let identity = (stat.st_dev, stat.st_ino);
@@ -440,22 +448,14 @@ impl<'a> Walk<'a> {
         }
         let mounted = match self.mounted {
             Some((known, mounted)) if known == device => mounted,
-            _ => own_mounts::mounted(device),
+            _ => MountPoints::load().mounted(device),
         };
         self.mounted = Some((device, mounted));
-        match mounted {
-            Mounted::Snapshots => {
-                self.left_out.snapshot_mounts += 1;
-                let what = "left out: snapshots are mounted there";
-                self.context.job.observer.item(&path::display(tree_path), what);
-                true
-            }
-            Mounted::Foreign if self.context.selection.one_file_system => {
-                self.left_out.mounts += 1;
-                true
-            }
-            Mounted::Share | Mounted::Foreign => false,
+        let is_left_out = self.leaves_out(mounted);
+        if is_left_out {
+            self.note_mount(mounted, tree_path);
         }
+        is_left_out
     }
 
     fn entry(

@@ -9,7 +9,7 @@ use crate::ingest::mount_points::unescaped;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub use crate::ingest::own_mounts::KIND;
+pub use crate::ingest::mount_points::KIND;
 
 const LIST: &str = "/proc/self/mountinfo";
 

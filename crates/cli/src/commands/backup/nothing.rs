@@ -6,6 +6,7 @@ use crate::size::{counted, human};
 use onefold_engine::ingest::{BackupReport, Source, source_tree};
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 /// Said of a backup that found nothing.
 pub const GAVE_NOTHING: &str = "nothing was found in what was to be saved, so the exit code is 3; \
@@ -21,10 +22,15 @@ pub struct Named {
 impl Named {
     /// Those of a backup.
     pub fn of(source: &Source) -> Self {
-        let Source::Paths { paths, .. } = source else {
+        let Source::Paths { paths, selection } = source else {
             return Self { bare: Vec::new(), is_stream: true };
         };
-        let found = paths.iter().filter(|path| !source_tree::leads_on(path)).filter_map(|path| {
+        let is_read = |path: &Path| {
+            let kind = path.metadata().ok().and_then(|found| what(found.file_type()));
+            selection.read_special && kind.is_some_and(|kind| kind != SOCKET)
+        };
+        let is_bare = |path: &&PathBuf| !source_tree::leads_on(path) && !is_read(path);
+        let found = paths.iter().filter(is_bare).filter_map(|path| {
             let kind = what(path.symlink_metadata().ok()?.file_type())?;
             Some((path.display().to_string(), kind))
         });
@@ -37,7 +43,7 @@ impl Named {
             let way = match *kind {
                 LINK => format!("give '{path}/' to save the directory that it leads to"),
                 SOCKET => "a socket holds nothing".to_owned(),
-                _ => format!("'--stdin < {path}' saves what can be read from it"),
+                _ => "--read-special saves what can be read from it".to_owned(),
             };
             context.output.warning(&format!(
                 "'{path}' is a {kind}, and is saved as that, without what is behind it; {way}"

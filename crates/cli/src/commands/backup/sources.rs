@@ -4,15 +4,14 @@ use super::BackupArguments;
 use crate::context::Context;
 use crate::password::without_password;
 use crate::{descendants, files, store_path};
+use onefold_engine::ingest::special::InterruptibleReader;
 use onefold_engine::ingest::{Selection, Source};
 use onefold_engine::job::Interrupt;
 use onefold_engine::patterns::Patterns;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -20,8 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const STDIN_NAME: &str = "stdin";
-/// How long a read waits before it looks whether it is to stop.
-const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How often it is asked whether a command has ended that has closed its output.
 const WAIT_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -110,6 +107,7 @@ pub fn selection(
         exclude_larger_than_bytes: size.map(|size| size.0),
         exclude_caches: given.exclude_caches || profile.exclude_caches,
         exclude_if_present,
+        read_special: given.read_special || profile.read_special,
         store: store.as_deref().and_then(store_path::identity),
         ..Selection::default()
     })
@@ -121,7 +119,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
     if !arguments.stdin_from_command {
         return Ok(Source::Stream {
             name,
-            reader: Box::new(Interruptible { from: io::stdin(), interrupt: interrupt.clone() }),
+            reader: Box::new(InterruptibleReader::new(io::stdin(), interrupt.clone())),
             finish: Box::new(|| Ok(())),
         });
     }
@@ -144,7 +142,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
     let from = stdout.ok_or_else(|| Error::new(ErrorKind::Io, "the command has no output"))?;
     Ok(Source::Stream {
         name,
-        reader: Box::new(Interruptible { from, interrupt: interrupt.clone() }),
+        reader: Box::new(InterruptibleReader::new(from, interrupt.clone())),
         finish: Box::new(move || running.finish(&waiting)),
     })
 }
@@ -210,29 +208,6 @@ impl Drop for RunningCommand {
     }
 }
 
-/// Reads, and looks now and then whether it is to stop, so that a silent source does not keep a
-/// signal from being heard.
-struct Interruptible<R> {
-    from: R,
-    interrupt: Interrupt,
-}
-
-impl<R: Read + AsFd> Read for Interruptible<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if self.interrupt.is_requested() {
-                return Err(io::Error::other("interrupted"));
-            }
-            let mut waited = [PollFd::new(&self.from, PollFlags::IN)];
-            match poll(&mut waited, Some(&POLL_INTERVAL)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => return self.from.read(buffer),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,14 +221,5 @@ mod tests {
         for refused in ["", "/", ".", "../x", "a/", "a/../b"] {
             assert!(name(refused).is_none(), "{refused:?}");
         }
-    }
-
-    #[test]
-    fn an_interrupted_reader_stops_though_nothing_comes() {
-        let (silent, _writer) = io::pipe().unwrap();
-        let interrupt = Interrupt::default();
-        interrupt.request();
-        let mut reader = Interruptible { from: silent, interrupt };
-        assert!(reader.read(&mut [0; 8]).is_err());
     }
 }

@@ -6,7 +6,7 @@
 
 use super::parent::ParentDirectory;
 use super::{Item, Walk};
-use crate::ingest::mount_points::{Mount, MountPoints};
+use crate::ingest::mount_points::{Mount, MountPoints, Mounted};
 use crate::ingest::source_tree::ArrangedSource;
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Totals};
@@ -82,29 +82,44 @@ impl Walk<'_> {
         self.context.job.observer.item(&path::display(tree_path), "excluded");
     }
 
+    /// Whether what shows this is left out. A mounted share is part of what it lies on.
+    pub(super) fn leaves_out(&self, mounted: Mounted) -> bool {
+        match mounted {
+            Mounted::Snapshots => true,
+            Mounted::Share => false,
+            Mounted::Foreign => self.context.selection.one_file_system,
+        }
+    }
+
     /// What another file system is mounted on, of those that are left out.
-    fn left_out_mount(&self, tree_path: &[u8]) -> Option<Mount> {
+    pub(super) fn left_out_mount(&self, tree_path: &[u8], kind: FileType) -> Option<Mount> {
+        if !matches!(kind, FileType::Directory | FileType::Unknown) {
+            return None;
+        }
         let mount = self.mounts.as_ref()?.at(tree_path)?;
-        (mount.device != self.device).then_some(mount)
+        (mount.device != self.device && self.leaves_out(mount.mounted)).then_some(mount)
     }
 
-    /// Whether a mount is left out that may hang whoever looks at it.
-    pub(super) fn is_mount_unseen(&self, tree_path: &[u8]) -> bool {
-        self.left_out_mount(tree_path).is_some_and(|mount| !mount.is_local)
-    }
-
-    /// Whether a mount is left out, whatever is behind it.
-    pub(super) fn is_left_out_mount(&self, tree_path: &[u8]) -> bool {
-        self.left_out_mount(tree_path).is_some()
+    /// Counts a mount that is left out.
+    pub(super) fn note_mount(&mut self, mounted: Mounted, tree_path: &[u8]) {
+        if mounted != Mounted::Snapshots {
+            self.left_out.mounts += 1;
+            return;
+        }
+        self.left_out.snapshot_mounts += 1;
+        let what = "left out: snapshots are mounted there";
+        self.context.job.observer.item(&path::display(tree_path), what);
     }
 
     /// Keeps a mount point, empty, with the attributes that the parent snapshot knows of it.
     pub(super) fn keep_mount_point(
         &mut self,
+        mounted: Mounted,
         name: &OsStr,
+        tree_path: &[u8],
         parent: &mut ParentDirectory,
     ) -> Result<()> {
-        self.left_out.mounts += 1;
+        self.note_mount(mounted, tree_path);
         let known = self.known(parent, name.as_bytes()).map(|(known, _)| known);
         let known = known.filter(|known| known.kind == EntryKind::Directory);
         let unknown = || Entry {
