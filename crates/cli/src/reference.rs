@@ -4,6 +4,7 @@ use crate::clocks;
 use crate::output::Output;
 use onefold_engine::Repository;
 use onefold_engine::placement::PlacedItem;
+use onefold_engine::retention::candidate;
 use onefold_engine::session::outcome;
 use onefold_engine::session::{Snapshot, SnapshotList, tombstones};
 use onefold_engine::tree::{TreeReader, path};
@@ -71,22 +72,6 @@ pub fn unless_forgotten<T>(repository: &Repository, id: SessionId, result: Resul
             Err(outcome::forgotten(id))
         }
         other => other,
-    }
-}
-
-/// A snapshot as policies look at it.
-#[must_use]
-pub fn candidate(snapshot: &Snapshot) -> Candidate {
-    let record = &snapshot.record;
-    Candidate {
-        id: snapshot.id,
-        time_ns: record.started_ns,
-        host: record.host.clone(),
-        paths: record.paths.clone(),
-        tags: record.tags.clone(),
-        hold: record.hold,
-        sequence: snapshot.sequence,
-        is_empty: record.summary.bytes == 0,
     }
 }
 
@@ -190,42 +175,36 @@ impl Snapshots {
         location: &Location,
         filter: &SnapshotFilter,
     ) -> Result<(&Snapshot, Entry)> {
-        let (snapshot, entry, _) = self.locate_placed(repository, location, filter)?;
+        let snapshot = self.resolve(&location.snapshot, filter)?;
+        let (entry, _) = placed(repository, snapshot, &location.path)?;
         Ok((snapshot, entry))
     }
+}
 
-    /// Where what is restored into a directory begins, if no path is asked for: with what the
-    /// sources were given relative to.
-    pub fn base(
-        &self,
-        repository: &Arc<Repository>,
-        location: &Location,
-        filter: &SnapshotFilter,
-    ) -> Result<Option<String>> {
-        let snapshot = self.resolve(&location.snapshot, filter)?;
-        let base = snapshot.record.base.clone().filter(|_| location.path.is_empty());
-        // A name that is no text is written for people, and not found by that.
-        Ok(base.filter(|base| resolve(repository, snapshot, base.as_bytes()).is_ok()))
-    }
+/// Where what is restored into a directory begins, if no path is asked for: with what the sources
+/// were given relative to.
+#[must_use]
+pub fn base(repository: &Arc<Repository>, snapshot: &Snapshot, path: &[u8]) -> Option<String> {
+    let base = snapshot.record.base.clone().filter(|_| path.is_empty());
+    // A name that is no text is written for people, and not found by that.
+    base.filter(|base| resolve(repository, snapshot, base.as_bytes()).is_ok())
+}
 
-    /// The same, and where the entry stands in the snapshot's placement.
-    pub fn locate_placed(
-        &self,
-        repository: &Arc<Repository>,
-        location: &Location,
-        filter: &SnapshotFilter,
-    ) -> Result<(&Snapshot, Entry, Option<PlacedItem>)> {
-        let snapshot = self.resolve(&location.snapshot, filter)?;
-        let (mut entry, first_chunk) = resolve(repository, snapshot, &location.path)
-            .context(|| format!("snapshot {}", snapshot.id.short()))?;
-        if entry.name.is_empty() {
-            // The root has no entry of its own that says it.
-            entry.listing = snapshot.record.listing;
-        }
-        let placement = snapshot.record.placement;
-        let placed = placement.map(|placement| PlacedItem { placement, first_chunk });
-        Ok((snapshot, entry, placed))
+/// The entry at a path of a snapshot, and where it stands in the snapshot's placement.
+pub fn placed(
+    repository: &Arc<Repository>,
+    snapshot: &Snapshot,
+    path: &[u8],
+) -> Result<(Entry, Option<PlacedItem>)> {
+    let (mut entry, first_chunk) = resolve(repository, snapshot, path)
+        .context(|| format!("snapshot {}", snapshot.id.short()))?;
+    if entry.name.is_empty() {
+        // The root has no entry of its own that says it.
+        entry.listing = snapshot.record.listing;
     }
+    let placement = snapshot.record.placement;
+    let placed = placement.map(|placement| PlacedItem { placement, first_chunk });
+    Ok((entry, placed))
 }
 
 /// What lies at a path of a snapshot, which may also be written as its sources were: relative to

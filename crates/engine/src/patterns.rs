@@ -4,6 +4,7 @@
 //! a trailing slash matches directories only; `!` takes a match back; `**` spans directories.
 //! Patterns and paths are any bytes.
 
+use crate::tree::path;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use onefold_types::{Error, Result};
@@ -19,6 +20,15 @@ use std::sync::{Arc, OnceLock};
 pub struct Patterns {
     exact: Arc<Set>,
     any_case: Arc<Set>,
+    base: Option<Arc<Base>>,
+}
+
+/// The directory that paths begin at which are matched.
+#[derive(Debug)]
+struct Base {
+    path: Vec<u8>,
+    /// Whether it, or what it lies in, is matched.
+    is_matched: bool,
 }
 
 /// Patterns of which the last one that matches decides.
@@ -70,13 +80,29 @@ impl Patterns {
         Ok(Self {
             exact: Arc::new(Set::build(exact, false)?),
             any_case: Arc::new(Set::build(any_case, true)?),
+            base: None,
         })
+    }
+
+    /// The same patterns for paths that begin at a directory: such a path is matched as it is, and
+    /// with the directory's own in front of it.
+    #[must_use]
+    pub fn below(self, base: &[u8]) -> Self {
+        let mut above = b"/".to_vec();
+        let mut is_matched = false;
+        for name in path::components(base) {
+            above = path::join(&above, name);
+            // A mere name is one of what lies in the directory.
+            is_matched |=
+                self.sets().fold(false, |is_any, set| is_any | set.anchored_match(&above));
+        }
+        Self { base: Some(Arc::new(Base { path: above, is_matched })), ..self }
     }
 
     /// A set that matches nothing.
     #[must_use]
     pub fn none() -> Self {
-        Self { exact: Arc::new(Set::none()), any_case: Arc::new(Set::none()) }
+        Self { exact: Arc::new(Set::none()), any_case: Arc::new(Set::none()), base: None }
     }
 
     /// Whether there is no pattern.
@@ -88,7 +114,11 @@ impl Patterns {
     /// Whether the path is matched.
     #[must_use]
     pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
-        self.matches_either(path, None, is_directory)
+        let Some(base) = &self.base else {
+            return self.matches_either(path, None, is_directory);
+        };
+        let whole = path::join(&base.path, path.strip_prefix(b"/").unwrap_or(path));
+        self.matches_either(path, Some(&whole), is_directory) || base.is_matched
     }
 
     /// Whether an item that is known by one or two paths is matched.
@@ -149,6 +179,18 @@ impl Set {
         let text = Compiled::build(&text, any_case)?;
         let bytes = Compiled::build(&bytes, any_case)?;
         Ok(Self { text, bytes, any_case, patterns })
+    }
+
+    /// Whether a pattern that begins at the root matches a directory. Each that does is counted.
+    fn anchored_match(&self, directory: &[u8]) -> bool {
+        let mut is_any = false;
+        for pattern in self.patterns.iter().filter(|pattern| pattern.text.starts_with('/')) {
+            if pattern.matches_alone(directory, None, true, self.any_case) {
+                pattern.matched.fetch_add(1, Ordering::Relaxed);
+                is_any = true;
+            }
+        }
+        is_any
     }
 
     fn matches(&self, path: &[u8], other: Option<&[u8]>, is_directory: bool) -> bool {
@@ -304,6 +346,30 @@ mod tests {
             assert_eq!(patterns.matches(path.as_bytes(), is_directory), expected, "{path}");
         }
         assert!(Patterns::none().is_empty() && !patterns.is_empty());
+    }
+
+    #[test]
+    fn r100_patterns_are_of_paths_from_a_base_or_from_the_root() {
+        for (pattern, path, expected) in [
+            ("/base", "/f", true),
+            ("/base/of", "/f", true),
+            ("/base/of/", "/f", true),
+            ("/*/of", "/f", true),
+            ("/base/of/d/f", "/d/f", true),
+            ("/base/**/f", "/d/f", true),
+            ("/*/of/d/f", "/d/f", true),
+            ("/d/f", "/d/f", true),
+            ("f", "/d/f", true),
+            ("/bas", "/f", false),
+            ("/base/other", "/f", false),
+            ("of", "/f", false),
+            ("/f", "/d/f", false),
+        ] {
+            let patterns = Patterns::build(&[pattern], &[]).unwrap().below(b"/base/of");
+            assert_eq!(patterns.matches(path.as_bytes(), false), expected, "{pattern} on {path}");
+            let is_counted = patterns.counts().all(|(_, count)| count > 0);
+            assert_eq!(is_counted, expected, "{pattern} on {path}");
+        }
     }
 
     #[test]

@@ -89,7 +89,7 @@ use std::sync::Arc;
 /// When an existing file is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overwrite {
-    /// Compare the content and rewrite the parts that differ.
+    /// Compare the content, and put another file in the place of one that differs.
     IfDifferent,
     /// As above, but take a file of the same size and modification time as equal, unless restored
     /// files are to be verified.
@@ -142,9 +142,9 @@ pub struct RestoreOptions {
     /// How far requests reach; `None`: as far as pays on this device, learnt while reading. Where
     /// it is said, sections are read several at once beforehand.
     pub reach: Option<Reach>,
-    /// Where sources lie, from what is restored on, if the snapshot does not say itself which
+    /// Where sources lie, from what is restored on; `None` if the snapshot says itself which
     /// directories only lead to them.
-    pub sources: Vec<Vec<u8>>,
+    pub sources: Option<Vec<Vec<u8>>>,
     /// Whether links in the place of directories that lead to sources are followed out of the
     /// target: where what is restored has its own path.
     pub follows_out: bool,

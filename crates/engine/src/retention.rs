@@ -131,22 +131,29 @@ pub fn change(
     Ok(said)
 }
 
+/// A snapshot as retention and selection look at it.
+#[must_use]
+pub fn candidate(snapshot: &Snapshot) -> Candidate {
+    let record = &snapshot.record;
+    Candidate {
+        id: snapshot.id,
+        time_ns: record.started_ns,
+        host: record.host.clone(),
+        paths: record.paths.clone(),
+        tags: record.tags.clone(),
+        hold: record.hold,
+        sequence: snapshot.sequence,
+        is_empty: record.summary.bytes == 0,
+    }
+}
+
 /// The snapshots as retention and selection look at them.
 #[must_use]
 pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {
     list.snapshots
         .iter()
         .filter(|snapshot| !snapshot.is_manifest() && (include_hidden || !snapshot.hidden))
-        .map(|snapshot| Candidate {
-            id: snapshot.id,
-            time_ns: snapshot.record.started_ns,
-            host: snapshot.record.host.clone(),
-            paths: snapshot.record.paths.clone(),
-            tags: snapshot.record.tags.clone(),
-            hold: snapshot.record.hold,
-            sequence: snapshot.sequence,
-            is_empty: snapshot.record.summary.bytes == 0,
-        })
+        .map(candidate)
         .collect()
 }
 

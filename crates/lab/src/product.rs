@@ -231,7 +231,7 @@ impl Product {
             threads: self.threads,
             engine: RestoreEngine::Direct,
             placed: item.placed,
-            sources: Vec::new(),
+            sources: None,
             follows_out: false,
             reach: None,
             without: Without::default(),

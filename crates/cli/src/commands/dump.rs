@@ -6,7 +6,7 @@ use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
 use crate::output::RawStdout;
-use crate::reference::{Location, Snapshots, unless_forgotten};
+use crate::reference::{self, Location, Snapshots, unless_forgotten};
 use crate::size::ByteSize;
 use crate::store_path;
 use clap::Args;
@@ -102,7 +102,8 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
     let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
-    let (snapshot, file, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
+    let snapshot = snapshots.resolve(&location.snapshot, &filter)?;
+    let (file, placed) = reference::placed(&repository, snapshot, &location.path)?;
     if file.kind != EntryKind::File {
         return Err(Error::invalid(format!(
             "'{}' is not a regular file; use 'restore' for everything else",

@@ -3,9 +3,9 @@
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
-use crate::reference::candidate;
 use crate::store_path;
 use clap::Args;
+use onefold_engine::retention::candidate;
 use onefold_engine::tree::TreeReader;
 use onefold_mount::mounting::{clear_leftover, refuse_unusable};
 use onefold_mount::{End, MountOptions, Problems, SnapshotFilesystem, Snapshots, mount};

@@ -7,7 +7,7 @@ use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::machine_notes::MachineNotes;
 use crate::options::FilterArguments;
-use crate::reference::{Location, Snapshots};
+use crate::reference::{self, Location, Snapshots};
 use crate::size::{counted, human};
 use crate::store_path;
 use crate::time;
@@ -142,7 +142,7 @@ impl RestoreArguments {
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
             reach: None,
-            sources: Vec::new(),
+            sources: None,
             follows_out: false,
             without: Without {
                 owners: self.no_owner,
@@ -163,23 +163,6 @@ fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
     )
 }
 
-/// Patterns for what is restored from a directory on: those of paths below it without its own.
-fn below(base: &str, exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
-    let relative = |pattern: Vec<u8>| {
-        let (taken_back, path) = match pattern.strip_prefix(b"!") {
-            Some(path) => (&b"!"[..], path),
-            None => (&b""[..], pattern.as_slice()),
-        };
-        let rest = path.strip_prefix(base.as_bytes()).filter(|rest| rest.starts_with(b"/"));
-        rest.map(|rest| [taken_back, rest].concat()).unwrap_or(pattern)
-    };
-    let all = |given: &[OsString]| -> Result<Vec<Vec<u8>>> {
-        let given = store_path::with_home(store_path::as_given(given))?;
-        Ok(given.into_iter().map(relative).collect())
-    };
-    Patterns::build(&all(exact)?, &all(any_case)?)
-}
-
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let mut location = Location::parse(&arguments.location)?;
@@ -192,14 +175,15 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
-    let base = snapshots.base(&repository, &location, &filter)?;
+    let snapshot = snapshots.resolve(&location.snapshot, &filter)?;
+    let base = reference::base(&repository, snapshot, &location.path);
     // In place everything is restored to where it was.
     if let Some(base) = base.filter(|_| options.target != Path::new("/")) {
-        options.include = below(&base, &arguments.include, &arguments.iinclude)?;
-        options.exclude = below(&base, &arguments.exclude, &arguments.iexclude)?;
+        options.include = options.include.below(base.as_bytes());
+        options.exclude = options.exclude.below(base.as_bytes());
         location.path = base.into_bytes();
     }
-    let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
+    let (root, placed) = reference::placed(&repository, snapshot, &location.path)?;
     options.placed = placed;
     options.sources = sources::of(&repository, snapshot, &location, &root)?;
     options.follows_out = sources::is_at(snapshot, &location, &options.target);

@@ -1,5 +1,6 @@
 //! What is named as a source, and what that gives.
 
+use crate::bounds::{code_within, send, until_it_hears};
 use crate::collecting::random_bytes;
 use crate::mounted::{Mount, can_mount, succeeds};
 use crate::support::Sandbox;
@@ -59,17 +60,36 @@ fn r98_what_comes_from_a_pipe_that_is_a_source_is_saved_if_that_is_asked_for() {
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     symlink(&pipe, sandbox.path("link")).unwrap();
     let data = random_bytes(1, 5 << 20);
+    let write = |written: Vec<u8>| {
+        let pipe = pipe.clone();
+        // Opening it waits for the reader.
+        std::thread::spawn(move || fs::write(pipe, written).unwrap())
+    };
     for name in ["source/pipe", "link"] {
         let source = sandbox.arg(name);
-        let (pipe, written) = (pipe.clone(), data.clone());
-        // Opening it waits for the reader.
-        let writer = std::thread::spawn(move || fs::write(pipe, written).unwrap());
+        let writer = write(data.clone());
         let run = sandbox.run(&["backup", "--read-special", &source]).expect(0);
         writer.join().unwrap();
         assert!(run.stderr.is_empty(), "{}", run.stderr);
         let saved = sandbox.run(&["dump", &format!("latest:{source}")]).expect(0);
         assert!(saved.stdout_bytes == data, "{name}");
     }
+    for nothing in ["/dev/null", &sandbox.arg("source/pipe")] {
+        let writer = (nothing != "/dev/null").then(|| write(Vec::new()));
+        let run = sandbox.run(&["backup", "--read-special", nothing]).expect(3);
+        assert!(run.stderr.contains("nothing was found"), "{}", run.stderr);
+        writer.into_iter().for_each(|writer| writer.join().unwrap());
+    }
+    // Nothing is saved of what was to be read and was not, because of a signal.
+    let before = sandbox.ids(&[]).len();
+    let arguments = ["backup", "--read-special", &sandbox.arg("source/pipe"), "/etc/passwd"];
+    let mut child = sandbox.command(&arguments).spawn().unwrap();
+    until_it_hears(&child);
+    let silent = fs::File::options().write(true).open(&pipe).unwrap();
+    send("-INT", &child);
+    assert_eq!(code_within(&mut child, std::time::Duration::from_secs(60)), Some(130));
+    drop(silent);
+    assert_eq!(sandbox.ids(&[]).len(), before);
     // One that is met in a directory stays a pipe, and nobody waits for it.
     let source = sandbox.arg("source");
     sandbox.run(&["backup", "--read-special", &source]).expect(0);
@@ -113,6 +133,16 @@ fn r98_a_directory_that_lost_much_of_the_last_snapshot_is_told_of() {
     // Told once: the snapshot before has nothing there any more.
     let run = sandbox.run(&["backup", &source]).expect(0);
     assert_eq!(run.stderr, "");
+    // A mark that nothing is mounted is no content, and what is above a directory is not told of too.
+    (0..30).for_each(|number| sandbox.write(&format!("source/disks/1/a/{number}"), b"x"));
+    sandbox.run(&["backup", &source]).expect(0);
+    fs::remove_dir_all(sandbox.path("source/disks/1/a")).unwrap();
+    sandbox.write("source/disks/1/NOT-MOUNTED", b"");
+    let excluded = ["backup", &source, "--exclude", "NOT-*", "--dry-run"];
+    assert_eq!(sandbox.run(&excluded).expect(0).stderr, "");
+    let run = sandbox.run(&["backup", &source]).expect(0);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("source/disks/1' holds 1 item, and held 31"), "{}", run.stderr);
 }
 
 #[test]
@@ -166,11 +196,20 @@ fn r100_what_was_named_relatively_is_restored_so_and_found_by_its_path() {
         let listed = sandbox.run(&["ls", &format!("latest:{path}")]).expect(0);
         assert!(listed.stdout.contains("one.txt"), "{path}: {}", listed.stdout);
     }
-    for (number, include) in ["/source/one.txt", &real].iter().enumerate() {
-        let target = sandbox.arg(&format!("target {number}"));
-        sandbox.run(&["restore", "latest", "--target", &target, "--include", include]).expect(0);
-        let restored = std::path::Path::new(&target).join("source/one.txt");
-        assert!(restored.exists(), "{include}");
+    let base = sandbox.arg("");
+    let base = base.trim_end_matches('/');
+    let above = std::path::Path::new(base).parent().unwrap().to_str().unwrap();
+    let globs = [format!("{above}/*/source/one.txt"), format!("{base}/**/one.txt")];
+    let named = ["/source/one.txt", &real, base, above, &globs[0], &globs[1]];
+    for (number, pattern) in named.iter().enumerate() {
+        for (option, is_restored) in [("--include", true), ("--exclude", false)] {
+            let target = sandbox.arg(&format!("target {number} {option}"));
+            let restored = std::path::Path::new(&target).join("source/one.txt");
+            let restore = ["restore", "latest", "--target", &target, option, pattern];
+            let run = sandbox.run(&restore).expect(0);
+            assert_eq!(restored.exists(), is_restored, "{option} {pattern}");
+            assert!(run.stderr.is_empty(), "{pattern}: {}", run.stderr);
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! Some of it takes root, or file systems that are not everywhere. Where they are missing, standard
 //! error says so.
 
+use crate::mounted::succeeds;
+use crate::sharing_users::{NOBODY, can_change_rights, run_as};
 use crate::support::{Run, Sandbox, holds};
 use onefold_lease::Lease;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -205,6 +207,29 @@ fn r101_patterns_are_any_bytes() {
     let mut command = sandbox.command(&["backup", "source", "--exclude"]);
     let run = Run::of(command.arg(OsStr::from_bytes(b"\xff\xfe")).output().unwrap());
     assert!(run.expect(0).stderr.contains("'\\xff\\xfe' matched nothing"));
+}
+
+/// A directory that may be listed and not entered does not lead back to those above it.
+#[test]
+fn r101_what_lies_beside_a_deep_directory_that_may_not_be_entered_is_read() {
+    if !can_change_rights() {
+        return;
+    }
+    let sandbox = Sandbox::empty().with_password(false);
+    let deep = format!("source{}", "/d".repeat(70));
+    for level in 1..=70 {
+        sandbox.write(&format!("source{}/z", "/d".repeat(level)), b"z");
+    }
+    fs::create_dir(sandbox.path(&format!("{deep}/closed"))).unwrap();
+    let everything = sandbox.arg("");
+    assert!(succeeds("chown", &["-R", "65534:65534", &everything]));
+    assert!(succeeds("chmod", &["444", &sandbox.arg(&format!("{deep}/closed"))]));
+    run_as(&sandbox, &NOBODY, &["init", "--encryption", "none"]).expect(0);
+    let source = sandbox.arg("source");
+    let run = run_as(&sandbox, &NOBODY, &["--json", "backup", &source]).expect(3);
+    let summary = run.message("summary");
+    assert_eq!((&summary["files"], &summary["errors"]), (&70.into(), &1.into()), "{}", run.stderr);
+    run_as(&sandbox, &NOBODY, &["share", "estimate", &source]).expect(3);
 }
 
 #[test]

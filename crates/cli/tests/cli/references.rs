@@ -57,3 +57,22 @@ fn snapshots_can_be_copied_and_put_together() {
     assert!(!listed.contains("one.txt"), "{listed}");
     sandbox.run(&["check", "--read-data"]).expect(0);
 }
+
+/// Of what was put together no directory says which sources it leads to; a source that was not saved
+/// is none.
+#[test]
+fn r104_a_source_that_was_not_saved_makes_none_of_its_directories_one() {
+    let sandbox = Sandbox::with_source();
+    let first = sandbox.run(&["backup", &sandbox.arg("source"), &sandbox.arg("missing")]);
+    assert_eq!(first.expect(3).code, 3);
+    sandbox.run(&["synthesize", "latest", "--tag", "made"]).expect(0);
+    let target = sandbox.path("target");
+    let beside = [target.join("beside"), target.join(&sandbox.arg("beside")[1..])];
+    for beside in &beside {
+        std::fs::create_dir_all(beside.parent().unwrap()).unwrap();
+        std::fs::write(beside, b"mine").unwrap();
+    }
+    let arguments = ["restore", "latest", "--tag", "made", "--target", target.to_str().unwrap()];
+    sandbox.run(&[&arguments[..], &["--delete-unknown"]].concat()).expect(0);
+    assert!(beside.iter().all(|beside| beside.exists()));
+}

@@ -1,6 +1,7 @@
 //! Restoring over what is in use, or may only be rewritten.
 
 use crate::mounted::succeeds;
+use crate::readable::run_beside_lease;
 use crate::sharing_users::{NOBODY, can_change_rights, run_as};
 use crate::support::{Sandbox, holds};
 use std::fs;
@@ -53,6 +54,28 @@ fn r108_a_program_that_runs_is_replaced_and_never_rewritten() {
     assert_eq!(summary.message("summary")["files_in_place"], 1);
     assert!(holds(&path, &saved));
     assert_eq!(path.metadata().unwrap().ino(), now);
+}
+
+/// What is there is compared, though somebody holds a lease of it; and a name that looks like one
+/// of a restore that is no more is the snapshot's all the same.
+#[test]
+fn r108_what_is_there_is_compared_whoever_holds_it_and_whatever_it_is_called() {
+    let sandbox = Sandbox::with_source();
+    let name = "source/.onefold-restoring-999999-5";
+    sandbox.write(name, b"mine");
+    let source = sandbox.arg("source");
+    sandbox.backup(&[]);
+    let place = format!("latest:{source}");
+    let restore = ["restore", &place, "--target", &source, "--overwrite", "if-changed"];
+    for name in [name, "source/one.txt"] {
+        for more in [&[][..], &["--verify"]] {
+            let arguments = [&restore[..], more].concat();
+            run_beside_lease(&sandbox, name, &arguments, &|_| ()).expect(0);
+        }
+    }
+    assert!(
+        holds(&sandbox.path(name), b"mine") && holds(&sandbox.path("source/one.txt"), b"one\n")
+    );
 }
 
 #[test]

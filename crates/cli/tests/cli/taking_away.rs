@@ -123,6 +123,14 @@ fn r110_a_dump_replaces_nothing_unless_told_to() {
     // What holds nothing is written to as it is.
     sandbox.run(&["dump", &place, "--output", "/dev/null"]).expect(0);
     assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        let log = sandbox.path("log");
+        fs::write(&log, b"zero\n").unwrap();
+        let mut command = sandbox.command(&["dump", &place, "--output", name]);
+        command.stdout(fs::File::options().append(true).open(&log).unwrap());
+        assert!(command.status().unwrap().success(), "{name}");
+        assert!(holds(&log, b"zero\none\n"), "{name}");
+    }
     assert_eq!(fs::read_dir(sandbox.path("out")).unwrap().count(), 5);
 }
 

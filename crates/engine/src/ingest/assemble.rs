@@ -240,7 +240,7 @@ impl Assembler<'_> {
         entry.chunks = self.taken - first;
         if let Some(link) = end.link {
             match link.name {
-                LinkEndName::AsFirst => return self.linked(path, entry),
+                LinkEndName::AsFirst => return self.linked(path, entry, &link.identity),
                 LinkEndName::First => {
                     let content = LinkedContent::of(&entry, link.identity);
                     self.linked.insert((entry.device, entry.inode), content);
@@ -271,8 +271,14 @@ impl Assembler<'_> {
     }
 
     /// A further name of a file that was read under its first one.
-    fn linked(&mut self, path: &[u8], mut entry: Entry) -> Result<Option<Entry>> {
-        let Some(read) = self.linked.get(&(entry.device, entry.inode)) else {
+    fn linked(
+        &mut self,
+        path: &[u8],
+        mut entry: Entry,
+        identity: &Identity,
+    ) -> Result<Option<Entry>> {
+        let known = self.linked.get(&(entry.device, entry.inode));
+        let Some(read) = known.filter(|read| read.identity == *identity) else {
             let error = Error::new(ErrorKind::Source, "its first name could not be read");
             return Ok(self.problem(path, &error));
         };

@@ -3,7 +3,8 @@
 //! Items count where the walk meets them: a directory that is left out counts once, and what lies
 //! in it is not looked at, but for stubs in shares. What is gone by the time that it is looked at
 //! was not there, and is no error. Of the reasons to leave an item out the first
-//! one counts, in the order in which the walk asks: patterns, size, marks, caches, file systems.
+//! one counts, in the order in which the walk asks: patterns, mounts behind which there is a server,
+//! size, marks, caches, other mounts.
 //! Each walk counts for itself, and the counts of the streams of one attempt are added up: a backup
 //! that has to start over counts anew.
 
@@ -51,7 +52,7 @@ pub struct LeftOut {
     pub put_off: u64,
     /// Sources that bear a mark themselves, and gave nothing but that.
     pub marked_sources: Vec<String>,
-    /// Directories with nothing in them now that had much in the parent snapshot.
+    /// Directories with nothing or little in them now that had much in the parent snapshot.
     pub emptied: Vec<Emptied>,
 }
 
@@ -60,29 +61,30 @@ pub struct LeftOut {
 pub struct Emptied {
     /// Its path.
     pub path: String,
-    /// What was below it in the parent snapshot.
+    /// How many entries are below it now.
+    pub left: u64,
+    /// How many were in the parent snapshot.
     pub entries: u64,
     /// The bytes of the files among that.
     pub bytes: u64,
 }
 
 /// A directory that had one part in so many of the parent snapshot's entries, or bytes, is told of
-/// when nothing is in it any more.
+/// when no more than one part in so many of its entries is left.
 const EMPTIED_PART: u64 = 10;
 
 impl Emptied {
-    /// A directory that had so much, if that was much of a snapshot, or if it is a source.
+    /// A directory that had so much, if that was much of a snapshot, or if it is a source, and has
+    /// so many entries left.
     #[must_use]
-    pub fn of(path: &str, had: &Totals, of: &Summary, is_source: bool) -> Option<Self> {
+    pub fn of(had: &Totals, left: u64, of: &Summary, is_source: bool) -> Option<Self> {
         let is_much = |part: u64, whole: u64| part > 0 && part >= whole / EMPTIED_PART;
-        let is_told = match is_source {
-            true => had.entries > 0,
-            false => {
-                is_much(had.entries, of.files + of.directories + of.others)
-                    || is_much(had.bytes, of.bytes)
-            }
-        };
-        is_told.then(|| Self { path: path.into(), entries: had.entries, bytes: had.bytes })
+        let was_much = is_source
+            || is_much(had.entries, of.files + of.directories + of.others)
+            || is_much(had.bytes, of.bytes);
+        let is_told = was_much && had.entries > 0 && left <= had.entries / EMPTIED_PART;
+        let (path, entries, bytes) = (String::new(), had.entries, had.bytes);
+        is_told.then_some(Self { path, left, entries, bytes })
     }
 }
 
@@ -111,6 +113,15 @@ impl LeftOut {
             is_marked |= is_here;
         }
         is_marked
+    }
+
+    /// How often anything was left out that may be there.
+    #[must_use]
+    pub fn times(&self) -> u64 {
+        let Self { matched_items, large_files, mounts, snapshot_mounts, stores, put_off, .. } =
+            self;
+        let others = matched_items + large_files + mounts + snapshot_mounts + stores + put_off;
+        others + self.marked_directories()
     }
 
     /// Directories that were left out for a mark of any kind.

@@ -317,7 +317,8 @@ impl Backup<'_> {
             dry_run,
             session: ready.id(),
         };
-        let relative = selection.and_then(|_| self.relative(&list, parent.as_ref()));
+        let relative =
+            selection.and_then(|_| parents::relative(&self.options.host, &list, parent.as_ref()));
         let doubts = ready.doubts.clone();
         let index = Arc::clone(&ready.asked);
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
@@ -342,10 +343,6 @@ impl Backup<'_> {
             part_index,
             index,
         })
-    }
-
-    fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
-        parents::relative(&self.options.host, list, parent)
     }
 
     /// Has a part's chunks looked up among its own.

@@ -412,14 +412,8 @@ impl FileReader<'_> {
         if let Some(end) = end_as_first(task, &file)? {
             return Ok(end);
         }
-        let state = || {
-            let stat = rustix::fs::fstat(&file);
-            stat.map_err(|errno| Error::io("its status", errno.into()))
-        };
-        let before = match again {
-            true => attributes::entry_of(task.entry.name.clone(), &state()?),
-            false => task.entry.clone(),
-        };
+        let opened = again.then(|| status(task, &file)).transpose()?;
+        let before = opened.as_ref().unwrap_or(&task.entry);
         let expected = usize::try_from(before.size).unwrap_or(usize::MAX);
         let length = match self.as_stub(&file)? {
             Some(mut stub) => self.contents(&mut stub, expected)?,
@@ -429,8 +423,7 @@ impl FileReader<'_> {
         if entry.kind != task.entry.kind {
             return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }
-        let changed_while_read =
-            !attributes::is_same_state(&entry, &before) || entry.size != length;
+        let changed_while_read = !attributes::is_same_state(&entry, before) || entry.size != length;
         let identity = (entry.links > 1).then(|| Identity::of(&file, &entry));
         entry.size = length;
         let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd()));
@@ -468,10 +461,13 @@ impl FileReader<'_> {
 
     fn stream(&mut self, stream: &mut (dyn Read + Send)) -> Result<()> {
         let end = match self.contents(&mut Unknown(stream), usize::MAX) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-            end => end,
+            Err(error) => {
+                // Whoever is asked to stop cannot say why it stopped reading.
+                self.job.interrupt.check()?;
+                Err(error)
+            }
+            Ok(_) => Ok(FileEnd::default()),
         };
-        let end = end.map(|_| FileEnd::default());
         self.message.elements.push(Element::End(Box::new(end)));
         Ok(())
     }

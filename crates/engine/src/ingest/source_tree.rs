@@ -157,9 +157,10 @@ fn insert(
 pub fn other_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
     let tree_path = &source.tree_path;
     if tree_path != b"/" {
-        let base = std::env::current_dir().ok()?.into_os_string().into_encoded_bytes();
-        let is_relative = source.path.is_relative() && tree_path.starts_with(&base);
-        return is_relative.then(|| (base.len(), b"/".to_vec()));
+        let relative = Some(&source.path).filter(|path| path.is_relative());
+        let base = relative.and_then(|_| std::env::current_dir().ok())?;
+        let base = base.into_os_string().into_encoded_bytes();
+        return tree_path.starts_with(&base).then(|| (base.len(), b"/".to_vec()));
     }
     let absolute = std::path::absolute(&source.path).ok()?;
     let absolute: PathBuf = absolute.components().collect();

@@ -149,8 +149,14 @@ pub struct Walk<'a> {
     /// Whether the directory that is entered next is the source.
     is_at_source: bool,
     left_out: LeftOut,
+    /// Names met so far, left out or not.
+    met: u64,
+    /// Entries that the parent snapshot had in directories that were told of.
+    told: u64,
     /// How many directories above are left out, and are looked through for stubs all the same.
     pub(super) left_out_above: usize,
+    /// How long the source's path in the tree is.
+    source_path_bytes: usize,
     /// What is mounted where, unless this is about a share.
     mounts: Option<Mounts>,
     /// See [`other_form`].
@@ -181,7 +187,10 @@ impl<'a> Walk<'a> {
             mounted: None,
             is_at_source: false,
             left_out,
+            met: 0,
+            told: 0,
             left_out_above: 0,
+            source_path_bytes: 0,
             mounts: None,
             other_form: None,
         }
@@ -210,11 +219,7 @@ impl<'a> Walk<'a> {
         self.device = stat.st_dev;
         self.is_at_source = true;
         self.other_form = other_form(source);
-        // In a share nothing may be passed over: stubs may lie there.
-        self.mounts = match self.context.selection.cold {
-            None => Mounts::below(source),
-            Some(_) => None,
-        };
+        self.source_path_bytes = source.tree_path.len();
         let name = source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if self.context.selection.read_special
             && let Some(entry) = special::entry_of(on_disk, name)
@@ -237,6 +242,11 @@ impl<'a> Walk<'a> {
             let parent = (parent, above.as_ref().map(|(known, _)| known.totals));
             let handle = &mut Arc::new(handle);
             self.top = Some(Arc::clone(handle));
+            // In a share nothing may be passed over: stubs may lie there.
+            self.mounts = match self.context.selection.cold {
+                None => Mounts::below(source, self.mounts.take()),
+                Some(_) => None,
+            };
             return self.directory(handle, &source.tree_path, entry, parent, depth);
         }
         self.entry(&Arc::new(handle), file_name, &source.tree_path, entry, above)
@@ -262,11 +272,8 @@ impl<'a> Walk<'a> {
         if is_source && self.left_out.marked_directories() > marked_before {
             self.left_out.marked_sources.push(path::display(tree_path));
         }
-        if let (0, Some(had)) = (listed, had) {
-            let shown = path::display(tree_path);
-            let of = &self.context.parent_summary;
-            self.left_out.emptied.extend(Emptied::of(&shown, &had, of, is_source));
-        }
+        let (times, met, told) = (self.left_out.times(), self.met, self.told);
+        self.met += listed;
         self.put_xattrs(AttributeSource::Open(handle.as_fd()), tree_path, &mut entry)?;
         self.context.job.progress.set_current(&path::display(tree_path));
         self.send(Item::Enter(entry))?;
@@ -284,6 +291,14 @@ impl<'a> Walk<'a> {
                 Err(error) if is_about_source(&error) => self.problem(&child, error)?,
                 other => other?,
             }
+        }
+        if let Some(had) = had.filter(|_| self.left_out.times() == times) {
+            let entries = had.entries.saturating_sub(self.told - told);
+            let (left, of) = (self.met - met, &self.context.parent_summary);
+            let emptied = Emptied::of(&Totals { entries, ..had }, left, of, is_source);
+            self.told += emptied.as_ref().map_or(0, |emptied| emptied.entries);
+            let path = path::display(tree_path);
+            self.left_out.emptied.extend(emptied.map(|emptied| Emptied { path, ..emptied }));
         }
         self.send(Item::Leave { listed: Some(listed) })
     }
@@ -426,17 +441,15 @@ impl<'a> Walk<'a> {
             self.context.job.observer.item(&path::display(tree_path), "left out: a store");
         }
         self.left_out_above += usize::from(is_store);
-        let aside = match depth < self.levels_open {
-            true => None,
-            false => {
-                let top = self.top.get_or_insert_with(|| Arc::clone(directory));
-                Some(Aside::put(directory, top)?)
-            }
+        let aside = match &self.top {
+            Some(top) if depth >= self.levels_open => Some(Aside::put(directory, top)?),
+            _ => None,
         };
         let walked = self.directory(&mut handle, tree_path, entry, parent, depth + 1);
         self.left_out_above -= usize::from(is_store);
         let Some(aside) = aside else { return walked };
-        let back = aside.take_back(directory, handle);
+        let above = path::parent(tree_path).get(self.source_path_bytes..).unwrap_or_default();
+        let back = aside.take_back(directory, &handle, above);
         self.is_lost = back.is_err();
         walked.and(back)
     }

@@ -60,7 +60,7 @@ pub fn files(
         };
         let Some(name) = names.pop() else {
             if let Some(inner) = open.pop() {
-                come_back(open.last_mut(), inner.directory, problem);
+                come_back(open.last_mut(), &inner.directory, problem);
             }
             continue;
         };
@@ -110,16 +110,12 @@ struct Level {
     aside: Option<Aside>,
 }
 
-/// Opens a directory again in which an inner one is done. If it was moved meanwhile, what is left
-/// of it is passed over.
-fn come_back(
-    level: Option<&mut Level>,
-    inner: Arc<OwnedFd>,
-    problem: &mut dyn FnMut(&[u8], &Error),
-) {
+/// Opens a directory again in which an inner one is done. If it cannot be found, what is left of it
+/// is passed over.
+fn come_back(level: Option<&mut Level>, inner: &OwnedFd, problem: &mut dyn FnMut(&[u8], &Error)) {
     if let Some(Level { directory, path, names, aside }) = level
         && let Some(aside) = aside.take()
-        && let Err(error) = aside.take_back(directory, inner)
+        && let Err(error) = aside.take_back(directory, inner, path)
     {
         problem(path, &error);
         *names = Some(Vec::new());

@@ -10,9 +10,10 @@ use super::way::Way;
 use crate::chunks::Location;
 use crate::stub;
 use crate::tree::ExtentWalk;
+use crate::user_file;
 use onefold_format::node::{Entry, Extent};
 use onefold_types::{Error, ErrorKind, Result, bug, invariant, limits};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,8 +21,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-const EXISTING_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 impl Restorer<'_> {
     /// Plans a file.
@@ -139,7 +138,7 @@ impl Restorer<'_> {
             (Decision::Keep, Some(stat))
                 if !self.options.verify && !is_stub(directory, &entry.name)? =>
             {
-                self.keep_file(directory, &entry, &stat)
+                self.keep_file(directory, &entry, &stat, None)
             }
             (Decision::Keep | Decision::Compare, Some(stat)) => {
                 self.compare_file(directory, &entry, &stat)
@@ -153,7 +152,13 @@ impl Restorer<'_> {
     }
 
     /// A file whose content is right: only its attributes are set.
-    fn keep_file(&mut self, directory: &Arc<Directory>, entry: &Entry, stat: &Stat) -> Result<()> {
+    fn keep_file(
+        &mut self,
+        directory: &Arc<Directory>,
+        entry: &Entry,
+        stat: &Stat,
+        opened: Option<&File>,
+    ) -> Result<()> {
         self.report.files_unchanged += 1;
         self.job.progress.add(1, entry.size);
         if self.options.dry_run {
@@ -161,7 +166,10 @@ impl Restorer<'_> {
         }
         self.links.remember(entry, directory, None);
         self.claims.take(entry, stat);
-        self.mend_attributes(directory, entry, stat)?;
+        match opened {
+            Some(opened) => self.mend_opened(directory, entry, stat, opened),
+            None => self.mend_attributes(directory, entry, stat)?,
+        }
         self.job.observer.item(&self.here(), "unchanged");
         Ok(())
     }
@@ -173,23 +181,33 @@ impl Restorer<'_> {
         entry: &Entry,
         stat: &Stat,
     ) -> Result<()> {
-        let attributes = self.attributes(entry);
-        let flags = EXISTING_FLAGS.union(OFlags::RDONLY);
-        let name = entry.name.as_slice();
-        let opened = match rustix::fs::openat(&*directory.handle()?, name, flags, Mode::empty()) {
-            Ok(opened) => opened,
+        match self.open_existing(directory, &entry.name)? {
+            Ok(opened) => {
+                self.mend_opened(directory, entry, stat, &opened);
+                Ok(())
+            }
             // Unreadable by mode: then the attributes are set by name.
             Err(Errno::ACCESS) => {
-                let applier = &self.shared.applier;
-                let name = &entry.name;
-                return item::apply(applier, directory, entry, name, &attributes, Some(stat));
+                let (applier, attributes) = (&self.shared.applier, self.attributes(entry));
+                item::apply(applier, directory, entry, &entry.name, &attributes, Some(stat))
             }
-            Err(errno) => return Err(Error::io("opening the file that is there", errno.into())),
-        };
+            Err(errno) => Err(Error::io("opening the file that is there", errno.into())),
+        }
+    }
+
+    fn mend_opened(&self, directory: &Directory, entry: &Entry, stat: &Stat, opened: &File) {
         let path = || directory.display_of(&entry.name);
-        let present = Present::existing(stat);
+        let (attributes, present) = (self.attributes(entry), Present::existing(stat));
         self.shared.applier.apply(opened.as_fd(), &attributes, present, &path);
-        Ok(())
+    }
+
+    pub(super) fn open_existing(
+        &self,
+        directory: &Directory,
+        name: &[u8],
+    ) -> Result<rustix::io::Result<File>> {
+        let directory = directory.handle()?;
+        Ok(user_file::open(&*directory, name, OFlags::RDONLY, &self.job.interrupt))
     }
 
     /// Writes all of a file, in the place of what is there if anything is.
@@ -223,8 +241,7 @@ impl Restorer<'_> {
         there: &Stat,
     ) -> Result<()> {
         let name = entry.name.as_slice();
-        let flags = EXISTING_FLAGS.union(OFlags::RDONLY);
-        let opened = match rustix::fs::openat(&*directory.handle()?, name, flags, Mode::empty()) {
+        let opened = match self.open_existing(directory, name)? {
             Ok(opened) => opened,
             // It may be what is wanted: it must not be replaced for that.
             Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
@@ -238,7 +255,7 @@ impl Restorer<'_> {
         if !is_type(&stat, FileType::RegularFile) {
             return Err(Error::new(ErrorKind::Io, "the file that was there is another item now"));
         }
-        let file = Arc::new(File::from(opened));
+        let file = Arc::new(opened);
         let is_stub = stub::value(&*file)?.is_some();
         let mut comparison = self.comparison(entry, &file, &stat)?;
         let differs = comparison.differs(&self.reader, &self.job.interrupt)?;
@@ -247,7 +264,7 @@ impl Restorer<'_> {
             invariant!(equal_bytes == entry.size, "less is equal than there is", equal_bytes);
         }
         if !differs && stat.st_size as u64 == entry.size && !is_stub {
-            return self.keep_file(directory, entry, &stat);
+            return self.keep_file(directory, entry, &stat, Some(&file));
         }
         if self.options.dry_run {
             self.report.bytes_written += self.differing_bytes(comparison)?;
@@ -260,7 +277,7 @@ impl Restorer<'_> {
             || self.would_lose_owner(entry, &stat)
             || !self.has_room(directory, &stat, entry)?
         {
-            match open_in_place(directory, name, &stat) {
+            match open_in_place(directory, name, &stat, &self.job.interrupt) {
                 Ok((file, stat)) => {
                     let wanted = Wanted::Differing(comparison);
                     let way = Way::InPlace(stat);

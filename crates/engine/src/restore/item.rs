@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 pub enum Decision {
     /// Nothing is there: make it.
     Make,
-    /// Something of another kind or content is there: remove it, then make it.
+    /// Something of another kind or content is there: make it, and put it in the place of that.
     Replace,
     /// A file or directory is there: take it, and change what differs.
     Compare,

@@ -23,8 +23,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many copies of an item further names are tried to be linked to, the newest ones.
 const COPIES_MAX: usize = 4;
-const READ_FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// What has several names.
 #[derive(Default)]
@@ -224,7 +222,7 @@ impl Restorer<'_> {
             Decision::Keep | Decision::Compare if entry.kind == EntryKind::File => {}
             _ => return Ok(false),
         }
-        let file = Arc::new(open(&link.directory, &entry.name)?);
+        let file = Arc::new(self.open_restored(&link.directory, &entry.name)?);
         let mut comparison = self.comparison(entry, &file, there)?;
         let differs = comparison.differs(&self.reader, &self.job.interrupt)?;
         Ok(!differs
@@ -263,7 +261,7 @@ impl Restorer<'_> {
 
     fn copy_file(&mut self, link: &DeferredLink, name: &[u8], to: &File) -> Result<()> {
         let (directory, old) = &link.first.place;
-        let from = open(directory, old)?;
+        let from = self.open_restored(directory, old)?;
         let size = from.metadata().context(|| "looking at the restored file")?.len();
         if size != link.entry.size {
             return Err(Error::new(ErrorKind::Io, "somebody changed the restored file"));
@@ -283,14 +281,14 @@ impl Restorer<'_> {
         match self.options.verify {
             false => Ok(()),
             true => {
-                let copied = Arc::new(open(&link.directory, name)?);
+                let copied = Arc::new(self.open_restored(&link.directory, name)?);
                 self.read_back(copied, size, (link.entry.content, size))
             }
         }
     }
-}
 
-fn open(directory: &Directory, name: &[u8]) -> Result<File> {
-    let opened = rustix::fs::openat(&*directory.handle()?, name, READ_FLAGS, Mode::empty());
-    opened.map(File::from).map_err(|errno| Error::io("opening the restored file", errno.into()))
+    fn open_restored(&self, directory: &Directory, name: &[u8]) -> Result<File> {
+        let opened = self.open_existing(directory, name)?;
+        opened.map_err(|errno| Error::io("opening the restored file", errno.into()))
+    }
 }

@@ -33,7 +33,9 @@ use super::shared::Shared;
 use super::target::{Directory, is_type};
 use super::way::{Slot, Way, sets_size};
 use super::window::Piece;
+use crate::job::Interrupt;
 use crate::stub;
+use crate::user_file;
 use onefold_format::node::Reference;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, invariant};
@@ -133,7 +135,7 @@ impl OutputFile {
     /// what is there, if anything is.
     ///
     /// Errors: why the first try ended, if what is there cannot be rewritten.
-    pub fn try_again(&self) -> Result<()> {
+    pub fn try_again(&self, interrupt: &Interrupt) -> Result<()> {
         let (way, failure) = {
             let mut slot = lock(&self.slot);
             let failure = slot.failure.take().unwrap_or_else(|| Error::invalid("not tried"));
@@ -144,7 +146,7 @@ impl OutputFile {
         };
         let (way, opened) = match way {
             Way::Replace { there, .. } => {
-                let opened = open_in_place(&self.directory, &self.name, &there);
+                let opened = open_in_place(&self.directory, &self.name, &there, interrupt);
                 let (opened, stat) = opened.map_err(|why| {
                     failure.context(format!("the file that was there was left as it was ({why})"))
                 })?;
@@ -212,7 +214,7 @@ impl OutputFile {
     /// Whether anything of a file that was there had to be written.
     #[must_use]
     pub fn was_touched(&self) -> bool {
-        self.touched.load(Ordering::Relaxed) || self.set_size.load(Ordering::Relaxed)
+        self.touched.load(Ordering::Relaxed)
     }
 
     /// Gives it up; only the first reason is kept.
@@ -369,6 +371,7 @@ impl OutputFile {
         self.ledger.expect_settled()?;
         let handle = self.handle(shared)?;
         if self.set_size.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
             handle.set_len(self.size).context(|| "setting the file's length")?;
         }
         self.end_stub(&handle)?;
@@ -540,9 +543,9 @@ pub fn open_in_place(
     directory: &Directory,
     name: &[u8],
     there: &Stat,
+    interrupt: &Interrupt,
 ) -> Result<(Arc<File>, Stat)> {
-    let flags = OPEN_FLAGS.difference(OFlags::WRONLY).union(OFlags::RDWR);
-    let opened = rustix::fs::openat(&*directory.handle()?, name, flags, Mode::empty())
+    let opened = user_file::open(&*directory.handle()?, name, OFlags::RDWR, interrupt)
         .map_err(|errno| Error::io("opening it for rewriting", errno.into()))?;
     let stat = rustix::fs::fstat(&opened)
         .map_err(|errno| Error::io("looking at the file that is there", errno.into()))?;
@@ -552,7 +555,7 @@ pub fn open_in_place(
     if !is_type(&stat, FileType::RegularFile) || stat.st_nlink != 1 {
         return Err(Error::invalid("a file with other names is not rewritten"));
     }
-    Ok((Arc::new(File::from(opened)), stat))
+    Ok((Arc::new(opened), stat))
 }
 
 fn write_zeros(file: &File, shared: &Shared, offset: u64, length: u64) -> Result<()> {

@@ -56,23 +56,23 @@ impl Restorer<'_> {
     fn try_again(&mut self) -> Result<()> {
         self.shared.promised_bytes.store(0, Ordering::Relaxed);
         self.shared.has_temporaries.store(self.current.is_some(), Ordering::Relaxed);
-        let again = std::mem::take(&mut self.again);
-        if again.is_empty() {
+        let mut again = std::mem::take(&mut self.again).into_iter();
+        if again.len() == 0 {
             return Ok(());
         }
         let current = self.current.take();
         self.is_another_try = true;
-        let written = again.iter().try_for_each(|file| self.write_again(file));
+        let written = again.by_ref().try_for_each(|file| self.write_again(&file));
         let written = written.and_then(|()| self.run_window());
         self.is_another_try = false;
-        // One that was stopped in the middle is abandoned with the others.
-        self.outputs.extend(self.current.take().map(|(file, _)| file));
+        // One that was stopped in the middle is abandoned with the others, and those behind it.
+        self.outputs.extend(self.current.take().map(|(file, _)| file).into_iter().chain(again));
         self.current = current;
         written
     }
 
     fn write_again(&mut self, file: &Arc<OutputFile>) -> Result<()> {
-        if let Err(error) = file.try_again() {
+        if let Err(error) = file.try_again(&self.job.interrupt) {
             return self.unless_fatal(&file.display(), Err(error));
         }
         let walk = ExtentWalk::new(file.content, file.size)?;

@@ -37,7 +37,7 @@ impl Restorer<'_> {
             None => {
                 let names = directory.names()?;
                 if !self.options.dry_run {
-                    let names = names.iter().map(Vec::as_slice);
+                    let names = names.iter().map(Vec::as_slice).filter(|other| *other != name);
                     self.shared.names.remove_left_over(directory, names);
                 }
                 directory.spellings.get_or_init(|| Spellings::new(&names))

@@ -427,10 +427,9 @@ pub fn listing_of(directory: &Entry, here: &[u8], options: &RestoreOptions) -> L
         let mut names = path::components(here);
         path::components(source).all(|name| names.next() == Some(name))
     };
-    match directory.listing {
-        Listing::Partial if options.sources.is_empty() => Listing::Partial,
-        Listing::Partial if !options.sources.iter().any(is_below) => Listing::Above,
-        listing => listing,
+    match (directory.listing, &options.sources) {
+        (Listing::Partial, Some(sources)) if !sources.iter().any(is_below) => Listing::Above,
+        (listing, _) => listing,
     }
 }
 

@@ -289,6 +289,12 @@ impl Directory {
         Ok(mount_of(&handle, name)? != mount_of(&handle, b"")?)
     }
 
+    /// Whether something is mounted on this directory.
+    pub fn is_mounted(&self) -> Result<bool> {
+        let handle = self.handle()?;
+        Ok(mount_of(&handle, b"..")? != mount_of(&handle, b"")?)
+    }
+
     /// Removes what is there under `name` and is no directory.
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
         match rustix::fs::unlinkat(&*self.handle()?, name, AtFlags::empty()) {

@@ -2,8 +2,8 @@
 //!
 //! A name says which process made it, and has a number that no other of that process has: numbers
 //! begin at the clock's nanoseconds, so one that is below those of a running restore was made by a
-//! process that had the same number before. Whoever lists a directory for a restore removes what
-//! restores that are no more have left there.
+//! process that had the same number before. A restore removes what earlier ones have left in a
+//! directory when it looks how names are spelled there.
 
 use super::target::Directory;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -443,6 +443,9 @@ impl Restorer<'_> {
                 if self.is_spared(directory.identity()) {
                     return Err(refuse_store());
                 }
+                is_mounted |= self.surplus.is_some()
+                    && listing != Listing::Above
+                    && directory.is_mounted()?;
                 directory
             }
             (Decision::Skip, _) => return Ok(None),

@@ -68,6 +68,13 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
+/// What is in front of the last slash of a path.
+#[must_use]
+pub fn parent(path: &[u8]) -> &[u8] {
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    path.get(..slash).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +91,6 @@ mod tests {
         assert_eq!(split, [b"a", b"b"]);
         assert_eq!(join(b"/", b"a"), b"/a");
         assert_eq!(join(b"/a", b"b"), b"/a/b");
+        assert_eq!([b"/a/b".as_slice(), b"/a", b"a"].map(parent), [b"/a".as_slice(), b"", b""]);
     }
 }

@@ -321,7 +321,7 @@ fn restores_survive<P: Place>() {
                 threads: 1 + number % 2,
                 engine,
                 placed: None,
-                sources: Vec::new(),
+                sources: None,
                 follows_out: false,
                 reach: None,
                 without: Without::default(),

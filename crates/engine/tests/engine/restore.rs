@@ -39,7 +39,7 @@ fn options(target: &Path) -> RestoreOptions {
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
-        sources: Vec::new(),
+        sources: None,
         follows_out: false,
         reach: None,
         without: Without::default(),

@@ -202,7 +202,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
-        sources: Vec::new(),
+        sources: None,
         follows_out: false,
         reach: None,
         without: Without::default(),

@@ -106,7 +106,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
-        sources: Vec::new(),
+        sources: None,
         follows_out: false,
         reach: None,
         without: Without::default(),

@@ -52,7 +52,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         threads: 1,
         engine: RestoreEngine::Direct,
         placed: None,
-        sources: Vec::new(),
+        sources: None,
         follows_out: false,
         reach: None,
         without: Without::default(),

@@ -260,7 +260,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         threads: THREADS,
         engine,
         placed: None,
-        sources: Vec::new(),
+        sources: None,
         follows_out: false,
         reach: Some(Reach::NEAR),
         without: Without::default(),

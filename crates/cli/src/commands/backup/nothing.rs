@@ -4,9 +4,9 @@
 use crate::context::Context;
 use crate::size::{counted, human};
 use onefold_engine::ingest::{BackupReport, Source, source_tree};
-use std::fs::FileType;
+use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Said of a backup that found nothing.
 pub const GAVE_NOTHING: &str = "nothing was found in what was to be saved, so the exit code is 3; \
@@ -16,25 +16,27 @@ pub const GAVE_NOTHING: &str = "nothing was found in what was to be saved, so th
 #[derive(Default)]
 pub struct Named {
     bare: Vec<(String, &'static str)>,
-    is_stream: bool,
+    /// How many are read as streams.
+    streams: u64,
 }
 
 impl Named {
     /// Those of a backup.
     pub fn of(source: &Source) -> Self {
         let Source::Paths { paths, selection } = source else {
-            return Self { bare: Vec::new(), is_stream: true };
+            return Self { bare: Vec::new(), streams: 1 };
         };
-        let is_read = |path: &Path| {
-            let kind = path.metadata().ok().and_then(|found| what(found.file_type()));
-            selection.read_special && kind.is_some_and(|kind| kind != SOCKET)
-        };
-        let is_bare = |path: &&PathBuf| !source_tree::leads_on(path) && !is_read(path);
-        let found = paths.iter().filter(is_bare).filter_map(|path| {
-            let kind = what(path.symlink_metadata().ok()?.file_type())?;
-            Some((path.display().to_string(), kind))
-        });
-        Self { bare: found.collect(), is_stream: false }
+        let mut named = Self::default();
+        for path in paths.iter().filter(|path| !source_tree::leads_on(path)) {
+            let Some(kind) = path.symlink_metadata().ok().and_then(|found| what(&found)) else {
+                continue;
+            };
+            match selection.read_special && is_read(path) {
+                true => named.streams += 1,
+                false => named.bare.push((path.display().to_string(), kind)),
+            }
+        }
+        named
     }
 
     /// Says what is saved of them.
@@ -54,21 +56,24 @@ impl Named {
     /// Whether nothing but the sources themselves was found.
     pub fn gave_nothing(&self, report: &BackupReport) -> bool {
         let found = &report.summary;
-        match self.is_stream {
-            true => found.bytes == 0,
-            // Of a source with a mark the mark is saved.
-            false => {
-                found.files <= report.left_out.marked_sources.len() as u64
-                    && found.others <= self.bare.len() as u64
-            }
-        }
+        // Of a source with a mark the mark is saved, and an empty file of a stream of nothing.
+        let streams = if found.bytes == 0 { self.streams } else { 0 };
+        found.files <= report.left_out.marked_sources.len() as u64 + streams
+            && found.others <= self.bare.len() as u64
     }
 }
 
 const LINK: &str = "symbolic link";
 const SOCKET: &str = "socket";
 
-fn what(file_type: FileType) -> Option<&'static str> {
+/// Whether a device or pipe that is named, or that a link leads to, can be read.
+fn is_read(path: &Path) -> bool {
+    let kind = path.metadata().ok().and_then(|found| what(&found));
+    kind.is_some_and(|kind| kind != SOCKET)
+}
+
+fn what(found: &Metadata) -> Option<&'static str> {
+    let file_type = found.file_type();
     if file_type.is_symlink() {
         Some(LINK)
     } else if file_type.is_block_device() {
@@ -92,8 +97,12 @@ pub fn warn_of_emptied(context: &Context, report: &BackupReport) {
         ));
     }
     for emptied in &report.left_out.emptied {
+        let now = match emptied.left {
+            0 => "is empty".to_owned(),
+            left => format!("holds {}", counted(left, "item")),
+        };
         context.output.warning(&format!(
-            "'{}' is empty, and held {} with {} in the snapshot before: is something not mounted?",
+            "'{}' {now}, and held {} with {} in the snapshot before: is something not mounted?",
             emptied.path,
             counted(emptied.entries, "item"),
             human(emptied.bytes)

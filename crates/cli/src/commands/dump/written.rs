@@ -2,7 +2,8 @@
 //!
 //! Algorithm: the bytes go to a new file of another name beside it, which gets the name once all of
 //! them are durable, by a call that refuses a name in use unless that one is to be replaced. Pipes
-//! and character devices, such as `/dev/null`, hold nothing and are written to as they are.
+//! and character devices, such as `/dev/null`, hold nothing and are written to as they are; so is
+//! what this process has open, such as `/dev/stdout`, behind what is there.
 
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,8 +31,8 @@ pub fn write(
         Err(error) => return Err(error).context(what),
     };
     let led_to = std::fs::metadata(path).ok();
-    if led_to.as_ref().is_some_and(holds_nothing) {
-        let mut file = OpenOptions::new().write(true).open(path).context(what)?;
+    if led_to.as_ref().is_some_and(holds_nothing) || is_open_here(path) {
+        let mut file = OpenOptions::new().append(true).open(path).context(what)?;
         return fill(&mut file);
     }
     if there.is_some() && !replaces {
@@ -51,7 +52,7 @@ pub fn write(
         }
         found => found.map(|found| found.permissions()),
     };
-    let (beside, mut file) = make_beside(&path).context(what)?;
+    let (beside, mut file) = make_beside(&path, permissions.is_some()).context(what)?;
     let written = fill(&mut file).and_then(|bytes| {
         if let Some(permissions) = permissions {
             file.set_permissions(permissions).context(what)?;
@@ -72,6 +73,14 @@ fn holds_nothing(found: &Metadata) -> bool {
     kind.is_fifo() || kind.is_char_device()
 }
 
+/// Whether a path is another name of a descriptor of this process.
+fn is_open_here(path: &Path) -> bool {
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
+    let leads_to = std::fs::read_link(path).unwrap_or_default();
+    let is_in = |path: &Path| path.parent().and_then(|it| it.canonicalize().ok());
+    [path, &leads_to].into_iter().any(|path| is_in(path).as_ref() == Some(&descriptors))
+}
+
 fn in_use(path: &Path) -> Error {
     Error::invalid(format!(
         "'{}' is there already; name another file, or replace it with --force",
@@ -79,14 +88,16 @@ fn in_use(path: &Path) -> Error {
     ))
 }
 
-/// A new file beside `path`, under a name that nobody else has.
-fn make_beside(path: &Path) -> std::io::Result<(PathBuf, File)> {
+/// A new file beside `path`, under a name that nobody else has. One that gets the permissions of
+/// another file has nobody's until then.
+fn make_beside(path: &Path, is_private: bool) -> std::io::Result<(PathBuf, File)> {
+    let mode = if is_private { 0o600 } else { 0o666 };
     let mut number = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     loop {
         let mut name = OsString::from(".onefold-dump-");
         name.push(format!("{}-{number}", std::process::id()));
         let beside = path.with_file_name(name);
-        match OpenOptions::new().write(true).create_new(true).open(&beside) {
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
             made => return made.map(|file| (beside, file)),
         }

@@ -26,22 +26,20 @@ pub(super) struct Name {
 /// The mounts around a source.
 pub(super) struct Mounts {
     points: MountPoints,
-    /// How long the source's path in the tree is.
-    tree_path_bytes: usize,
     /// Where the source is, without links on the way.
     real_path: Vec<u8>,
 }
 
 impl Mounts {
-    /// Those that may be met below a source, if it is known where that is.
-    pub(super) fn below(source: &ArrangedSource) -> Option<Self> {
+    /// Those that may be met below a source, if it is known where that is. Of an earlier source the
+    /// list is known.
+    pub(super) fn below(source: &ArrangedSource, earlier: Option<Self>) -> Option<Self> {
         let real_path = source.path.canonicalize().ok()?.into_os_string().into_encoded_bytes();
-        let tree_path_bytes = source.tree_path.len();
-        Some(Self { points: MountPoints::load(), tree_path_bytes, real_path })
+        let points = earlier.map_or_else(MountPoints::load, |earlier| earlier.points);
+        Some(Self { points, real_path })
     }
 
-    fn at(&self, tree_path: &[u8]) -> Option<Mount> {
-        let below = tree_path.get(self.tree_path_bytes..).unwrap_or_default();
+    fn at(&self, below: &[u8]) -> Option<Mount> {
         self.points.at(&path::join(&self.real_path, below.strip_prefix(b"/").unwrap_or(below)))
     }
 }
@@ -53,6 +51,9 @@ impl Walk<'_> {
         if selection.cold.is_some() || selection.part.is_some() {
             return None;
         }
+        if selection.excludes.is_empty() {
+            return Some(false);
+        }
         let other = self.other_path(tree_path);
         let is_unknown = kind == FileType::Unknown;
         match is_unknown && selection.excludes.depend_on_kind(tree_path, other.as_deref()) {
@@ -63,8 +64,11 @@ impl Walk<'_> {
 
     /// Whether patterns match an item.
     pub(super) fn matches(&self, tree_path: &[u8], is_directory: bool) -> bool {
-        let other = self.other_path(tree_path);
         let excludes = &self.context.selection.excludes;
+        if excludes.is_empty() {
+            return false;
+        }
+        let other = self.other_path(tree_path);
         excludes.matches_either(tree_path, other.as_deref(), is_directory)
     }
 
@@ -96,7 +100,8 @@ impl Walk<'_> {
         if !matches!(kind, FileType::Directory | FileType::Unknown) {
             return None;
         }
-        let mount = self.mounts.as_ref()?.at(tree_path)?;
+        let below = tree_path.get(self.source_path_bytes..).unwrap_or_default();
+        let mount = self.mounts.as_ref()?.at(below)?;
         (mount.device != self.device && self.leaves_out(mount.mounted)).then_some(mount)
     }
 

@@ -182,7 +182,9 @@ impl<'a> Walk<'a> {
         self.device = rustix::fs::fstat(&handle).map_err(what)?.st_dev;
         self.root = root.as_os_str().as_bytes().to_vec();
         let budget = self.names_budget_bytes;
-        self.directory(&mut Arc::new(handle), b"", false, budget, 0)?;
+        let mut handle = Arc::new(handle);
+        self.top = Some(Arc::clone(&handle));
+        self.directory(&mut handle, b"", false, budget, 0)?;
         Ok((self.met, self.problems))
     }
 
@@ -332,13 +334,12 @@ impl<'a> Walk<'a> {
         (budget_bytes, depth): (usize, usize),
     ) -> Result<()> {
         let mut handle = Arc::new(handle);
-        if depth < self.levels_open {
+        let Some(top) = self.top.as_ref().filter(|_| depth >= self.levels_open) else {
             return self.directory(&mut handle, path, is_included, budget_bytes, depth + 1);
-        }
-        let top = self.top.get_or_insert_with(|| Arc::clone(directory));
+        };
         let aside = Aside::put(directory, top)?;
         self.directory(&mut handle, path, is_included, budget_bytes, depth + 1)?;
-        if let Err(error) = aside.take_back(directory, handle) {
+        if let Err(error) = aside.take_back(directory, &handle, path::parent(path)) {
             self.is_lost = true;
             self.problem(path, &error);
         }

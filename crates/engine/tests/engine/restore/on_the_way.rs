@@ -60,7 +60,7 @@ fn r105_a_snapshot_that_says_nothing_of_its_directories_follows_links_as_well() 
     fs::create_dir(target.path().join("disk")).unwrap();
     symlink("disk", target.path().join("home")).unwrap();
     let sources = vec![b"/home/al".to_vec()];
-    let options = RestoreOptions { sources, ..options(target.path()) };
+    let options = RestoreOptions { sources: Some(sources), ..options(target.path()) };
     restore_cleanly(&repository, &root, &options);
     assert!(target.path().join("home").is_symlink());
     assert!(target.path().join("disk/al/f").exists());
