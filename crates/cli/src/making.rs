@@ -5,8 +5,8 @@
 //! - A store lies in no other store: whoever collects, copies or deletes the outer one would meet
 //!   its files.
 //! - A path in the way of Windows is not taken for the name of a directory here.
-//! - What was there before stays. Of what was made only the first objects of a store are removed,
-//!   and directories that are empty.
+//! - What was there before stays, and what another attempt makes meanwhile: only directories that
+//!   are empty are removed. The engine takes back the objects of an attempt that failed.
 
 use crate::store_path;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, Configuration};
@@ -16,18 +16,15 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Files of a store that is not made yet.
-const FIRST_FILES: [&str; 2] = [layout::CONFIGURATION_COPY, "reserve"];
 /// Directories of a store that is not made yet.
 const FIRST_DIRECTORIES: [&str; 4] = [layout::KEYS, layout::GENERATIONS, layout::COPIES, "tmp"];
 
 /// A place where a store is about to be made.
 pub struct Place {
-    store: PathBuf,
     /// Directories that are not there yet, the innermost first.
     missing: Vec<PathBuf>,
-    /// What of a store was there before.
-    before: Vec<PathBuf>,
+    /// Directories of a store that are not there yet.
+    new: Vec<PathBuf>,
 }
 
 impl Place {
@@ -40,40 +37,18 @@ impl Place {
         let store = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
         let is_missing = |path: &&Path| path.symlink_metadata().is_err();
         let missing = store.ancestors().take_while(is_missing).map(Path::to_owned).collect();
-        let all = FIRST_FILES.iter().chain(&FIRST_DIRECTORIES).map(|name| store.join(name));
-        let before = all.filter(|path| path.symlink_metadata().is_ok()).collect();
-        Ok(Self { store, missing, before })
+        let new = FIRST_DIRECTORIES.map(|name| store.join(name)).into_iter();
+        let new = new.filter(|path| is_missing(&path.as_path())).collect();
+        Ok(Self { missing, new })
     }
 
-    /// Takes away what a failed attempt has made. What cannot be removed stays.
+    /// Takes away the directories that a failed attempt has made. One that is not empty stays:
+    /// another attempt may have succeeded meanwhile.
     pub fn clear(&self) {
-        if self.store.join(layout::CONFIGURATION).symlink_metadata().is_ok() {
-            return;
-        }
-        let is_new = |path: &PathBuf| !self.before.contains(path);
-        for file in FIRST_FILES.map(|name| self.store.join(name)).iter().filter(|it| is_new(it)) {
-            let _ = fs::remove_file(file);
-        }
-        for directory in FIRST_DIRECTORIES.map(|name| self.store.join(name)) {
-            if is_new(&directory) {
-                clear_directory(&directory);
-            }
-        }
-        for directory in &self.missing {
+        for directory in self.new.iter().chain(&self.missing) {
             let _ = fs::remove_dir(directory);
         }
     }
-}
-
-/// Removes a directory, and the files in it and in its directories.
-fn clear_directory(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => clear_directory(&entry.path()),
-            _ => drop(fs::remove_file(entry.path())),
-        }
-    }
-    let _ = fs::remove_dir(directory);
 }
 
 /// Refuses `C:\x`, `\\nas\x` and `//nas/x`.

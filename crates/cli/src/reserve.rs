@@ -8,7 +8,8 @@
 //!
 //! - It is filled after a store has been opened, when its key has shown that it is the right one:
 //!   as far as three quarters of what is free go.
-//! - What adds to a store leaves free what its reserve lacks.
+//! - What only adds to a store leaves free what its reserve lacks. A job of a share takes it, and
+//!   frees more than it takes.
 //! - Forgetting takes little pieces of it, one after the other as it needs them, and never more
 //!   than half in all: what is forgotten must still be collected. Where there is no such half, it
 //!   leaves as much of the device: a plan, an epoch, a sweep and a checkpoint.

@@ -227,6 +227,8 @@ pub struct CollectReport {
     pub frames_carried: u64,
     /// Bytes of the containers written; in a plan at most, about.
     pub copied_bytes: u64,
+    /// Chunks that snapshots need and that could not be read to be copied.
+    pub unread_chunks: u64,
     /// Containers that were kept although condemned, and why.
     pub kept: Vec<(ContainerId, String)>,
     /// Sessions that were fenced.
@@ -259,6 +261,7 @@ impl CollectReport {
         self.frames_carried += earlier.frames_carried;
         self.copied_bytes += earlier.copied_bytes;
         self.fenced += earlier.fenced;
+        self.unread_chunks += earlier.unread_chunks;
         self.kept.extend(earlier.kept.iter().cloned());
     }
 

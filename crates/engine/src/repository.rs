@@ -137,17 +137,26 @@ impl Repository {
         let configuration =
             configuration_of(options, (store_id, decisions), &environment, master_key)?;
         store.open_as(store_id, true)?;
-        let mut current_key = None;
-        if let Some(ring) = &ring {
+        let slot = ring.as_ref().map(|ring| {
             let password =
                 password.ok_or_else(|| Error::invalid("an encrypted store needs a password"))?;
-            let slot = new_slot(ring, password, store_id, options, &environment)?;
-            current_key = Some(slots::put(&*store, &slot, &environment)?);
-        }
+            new_slot(ring, password, store_id, options, &environment)
+        });
+        let slot = slot.transpose()?;
+        let current_key = slot.map(|slot| slots::put(&*store, &slot, &environment)).transpose()?;
         let bytes = configuration.encode()?;
-        store.put_fresh(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
+        let copy = Key::new(layout::CONFIGURATION_COPY)?;
+        // Whoever comes second makes no store here, and takes back what it has written: only that,
+        // since another one may be made at this moment.
+        let without_slot = |_: &Error| {
+            current_key.into_iter().for_each(|id| slots::undo(&*store, id));
+        };
+        store.put_fresh(&copy, &bytes).inspect_err(without_slot)?;
         // The store exists once its configuration does, so this comes last.
-        store.put_fresh(&config, &bytes)?;
+        store.put_fresh(&config, &bytes).inspect_err(|error| {
+            let _ = store.delete(&copy);
+            without_slot(error);
+        })?;
         Self::assemble(store, configuration, ring, current_key, environment, memory)
     }
 

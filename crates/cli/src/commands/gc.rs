@@ -267,7 +267,7 @@ pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> 
     for (id, problem) in &report.kept {
         output.warning(&format!("container {id} was kept: {problem}"));
     }
-    if !report.kept.is_empty() {
+    if report.unread_chunks > 0 {
         output.warning(&format!("something cannot be read: {WAY_OUT}"));
     }
     if output.style().verbose || mark_only {

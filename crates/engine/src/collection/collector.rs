@@ -554,6 +554,7 @@ impl<'a> Collector<'a> {
     fn count_copied(&mut self, rescued: Rescued) {
         self.proved.extend(rescued.written);
         self.report.kept.extend(rescued.kept);
+        self.report.unread_chunks += rescued.unread;
         self.report.copied_chunks += rescued.chunks;
         self.report.nodes_for_order += rescued.nodes_for_order;
         self.report.copied_bytes += rescued.stored_bytes;

@@ -80,8 +80,15 @@ pub(super) fn put(store: &dyn Store, slot: &KeySlot, environment: &Environment) 
     let id = KeyId::random(&*environment.randomness);
     let bytes = slot.to_bytes()?;
     store.put_fresh(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
-    store.put_fresh(&Key::new(layout::key_slot(id))?, &bytes)?;
+    store.put_fresh(&Key::new(layout::key_slot(id))?, &bytes).inspect_err(|_| undo(store, id))?;
     Ok(id)
+}
+
+/// Removes a slot that nobody can have opened the store with yet, as far as that is possible.
+pub(super) fn undo(store: &dyn Store, id: KeyId) {
+    for name in [layout::key_slot(id), layout::key_slot_copy(id)] {
+        let _ = Key::new(name).and_then(|key| store.delete(&key));
+    }
 }
 
 /// The bytes of both copies of a slot.

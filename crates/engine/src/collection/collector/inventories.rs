@@ -76,11 +76,12 @@ impl Collector<'_> {
         let others = others.into_iter().filter(|id| !known.contains(id));
         let found = unreadable::find(self.repository, others, self.job)?;
         for (id, error) in &found {
-            let problem = error.to_string();
+            let mut problem = error.to_string();
             if !self.options.mark_only {
                 quarantine::record(self.repository, *id, &problem, &mut Vec::new())?;
+                problem.push_str("; it is in quarantine now");
             }
-            self.report.kept.push((*id, format!("{problem}; it is in quarantine now")));
+            self.report.kept.push((*id, problem));
         }
         let is_any = !found.is_empty();
         known.extend(found.into_keys());
@@ -90,11 +91,11 @@ impl Collector<'_> {
 
     /// Those of some containers whose section opens nowhere, and why they are kept.
     pub(super) fn kept_unread(&self, some: &[ContainerId]) -> Result<Vec<(ContainerId, String)>> {
-        let (_, inventory) = self.inventory(false)?;
-        let is_unread = |id: &&ContainerId| {
-            let container = inventory.ordinal(**id).and_then(|at| inventory.containers.get(at));
-            container.is_some_and(|container| !container.readable)
-        };
+        if self.unreadable.get().is_none() {
+            self.inventory(false)?;
+        }
+        let is_unread =
+            |id: &&ContainerId| self.unreadable.get().is_some_and(|unread| unread.contains(*id));
         let why = || "its metadata section opens nowhere".to_owned();
         Ok(some.iter().filter(is_unread).map(|id| (*id, why())).collect())
     }
