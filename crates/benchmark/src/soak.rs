@@ -20,6 +20,7 @@ mod device;
 mod flood;
 mod journal;
 mod judge;
+mod lease;
 mod process;
 mod quiet;
 mod random;
@@ -52,6 +53,11 @@ const FROZEN: usize = 3;
 const FOR_SOURCES: u64 = 1 << 40;
 const FOR_REST: u64 = 2 << 40;
 const AT_REST: u64 = 3 << 40;
+const FOR_LEASES: u64 = 4 << 40;
+/// How many of the sources that a command reads have a file under a lease.
+const LEASED_PERCENT: usize = 25;
+/// For how long a command waits for it.
+const LEASE_MAX: Duration = Duration::from_millis(500);
 /// Lines of the log that are told with something that must not be.
 const TOLD: usize = 30;
 
@@ -388,8 +394,15 @@ impl Soak {
 
     fn begin(&mut self, plan: Plan) -> io::Result<()> {
         self.moment += 1;
+        let mut random = Random::new(self.seed, FOR_LEASES + self.number);
         for source in &plan.sources {
-            self.sources[*source].readers += 1;
+            let source = &mut self.sources[*source];
+            source.readers += 1;
+            if random.chance(LEASED_PERCENT)
+                && let Some(file) = source.any_file(&mut random)
+            {
+                lease::hold(file, random.moment(LEASE_MAX));
+            }
         }
         if let Some(store) = plan.store {
             self.stores[store].begin(self.number, self.moment, &plan.subject);

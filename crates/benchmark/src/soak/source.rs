@@ -101,6 +101,13 @@ impl Source {
         Arc::clone(&self.tree)
     }
 
+    /// One of its files, if it has any.
+    pub fn any_file(&self, random: &mut Random) -> Option<PathBuf> {
+        let is_file = |(_, entry): &(&String, &Entry)| matches!(entry, Entry::File(_));
+        let files: Vec<&String> = self.tree.iter().filter(is_file).map(|(name, _)| name).collect();
+        random.pick(&files).map(|name| Path::new("/").join(name))
+    }
+
     /// Changes some things.
     pub fn change(&mut self, random: &mut Random, pool: &mut Pool) -> io::Result<()> {
         if self.shape == Shape::Dust {

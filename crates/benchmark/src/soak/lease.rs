@@ -1,0 +1,35 @@
+//! Leases of files that are being saved, as file servers hold them for their clients.
+
+use onefold_lease::Lease;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a lease is held that nobody asks for.
+const HELD_MAX: Duration = Duration::from_secs(2);
+/// How often it is asked whether somebody waits.
+const ASKING_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Takes the write lease of a file, and gives it back so long after somebody asks for the file. A
+/// file that somebody has open has none.
+pub fn hold(path: PathBuf, waits: Duration) {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let opened = File::options().read(true).append(true).open(path);
+        let lease = opened.as_ref().ok().and_then(|file| Lease::take(file).ok().flatten());
+        // Who is told waits for this and for nothing else.
+        let _ = tell.send(());
+        let Some(lease) = lease else { return };
+        let began = Instant::now();
+        while lease.is_held().unwrap_or(false) {
+            if began.elapsed() > HELD_MAX {
+                return;
+            }
+            thread::sleep(ASKING_INTERVAL);
+        }
+        thread::sleep(waits);
+    });
+    let _ = told.recv();
+}
