@@ -4,11 +4,14 @@ use crate::size::ByteSize;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use onefold_crypto::KdfCost;
+use onefold_engine::ingest::source_tree;
+use onefold_engine::tree::path;
 use onefold_policy::selection::SnapshotFilter;
 use onefold_policy::tag_list::TagList;
 use onefold_types::{Error, Result, limits};
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
@@ -83,9 +86,15 @@ impl FilterArguments {
         SnapshotFilter {
             hosts: self.hosts.clone(),
             tags: self.tags.clone(),
-            paths: self.paths.clone(),
+            paths: self.paths.iter().map(|path| as_saved(path)).collect(),
         }
     }
+}
+
+/// A path as records have it: absolute, however it is written.
+fn as_saved(given: &str) -> String {
+    let whole = source_tree::absolute(Path::new(given)).unwrap_or_else(|_| given.into());
+    path::display(whole.as_os_str().as_bytes())
 }
 
 /// Where a new, further password comes from.

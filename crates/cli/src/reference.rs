@@ -184,10 +184,17 @@ impl Snapshots {
 /// Where what is restored into a directory begins, if no path is asked for: with what the sources
 /// were given relative to.
 #[must_use]
-pub fn base(repository: &Arc<Repository>, snapshot: &Snapshot, path: &[u8]) -> Option<String> {
-    let base = snapshot.record.base.clone().filter(|_| path.is_empty());
-    // A name that is no text is written for people, and not found by that.
-    base.filter(|base| resolve(repository, snapshot, base.as_bytes()).is_ok())
+pub fn base(repository: &Arc<Repository>, snapshot: &Snapshot, path: &[u8]) -> Option<Vec<u8>> {
+    let mut bases = bases(snapshot).into_iter().filter(|_| path.is_empty());
+    bases.find(|base| resolve(repository, snapshot, base).is_ok())
+}
+
+/// What the sources were given relative to: as it is written, and as it may be if it is no text.
+#[must_use]
+pub fn bases(snapshot: &Snapshot) -> Vec<Vec<u8>> {
+    let base = snapshot.record.base.as_deref();
+    let spelled = base.map(|base| base.as_bytes().to_vec());
+    spelled.into_iter().chain(base.map(path::unescaped)).collect()
 }
 
 /// The entry at a path of a snapshot, and where it stands in the snapshot's placement.
@@ -216,14 +223,13 @@ fn resolve(
 ) -> Result<(Entry, u64)> {
     let reader = TreeReader::open(repository)?;
     let root = snapshot.record.root;
-    match (reader.resolve_place(root, wanted), &snapshot.record.base) {
-        (Err(error), Some(base)) if error.kind() == ErrorKind::NotFound => {
-            let relative = wanted.strip_prefix(b"/").unwrap_or(wanted);
-            let below = path::join(base.as_bytes(), relative);
-            reader.resolve_place(root, &below).map_err(|_| error)
-        }
-        (found, _) => found,
-    }
+    let relative = wanted.strip_prefix(b"/").unwrap_or(wanted);
+    reader.resolve_place(root, wanted).or_else(|error| {
+        let mut bases = bases(snapshot).into_iter().filter(|_| error.kind() == ErrorKind::NotFound);
+        let found =
+            bases.find_map(|base| reader.resolve_place(root, &path::join(&base, relative)).ok());
+        found.ok_or(error)
+    })
 }
 
 /// The directory behind an entry.

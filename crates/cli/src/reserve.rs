@@ -12,7 +12,9 @@
 //!   frees more than it takes.
 //! - Forgetting takes little pieces of it, one after the other as it needs them, and never more
 //!   than half in all: what is forgotten must still be collected. Where there is no such half, it
-//!   leaves as much of the device: a plan, an epoch, a sweep and a checkpoint.
+//!   leaves as much of the device: a plan, an epoch, a sweep and a checkpoint. If that half is all
+//!   there is, a command takes one more piece, as far as room for these decisions is left: while
+//!   nothing is forgotten nothing can be collected.
 //! - A collection takes all of it, in steps, each when it cannot go on without.
 //!
 //! Where a device has room and no inodes, metadata packs are given up instead: they are copies.
@@ -49,6 +51,8 @@ const FILLED_MIN_BYTES: u64 = 64 * limits::KIB as u64;
 pub enum User {
     /// Something small that lets others make room later.
     Forgetting,
+    /// The same, where there is nothing for it.
+    ForgettingAtLast,
     /// What makes room.
     Collecting,
 }
@@ -64,6 +68,10 @@ fn next_bytes(user: User, present_bytes: u64, whole_bytes: u64) -> Option<u64> {
     let half = whole_bytes / 2;
     match user {
         User::Forgetting => present_bytes.checked_sub(PIECE_BYTES).filter(|left| *left >= half),
+        User::ForgettingAtLast => {
+            let least = DECISIONS_BYTES.min(half);
+            present_bytes.checked_sub(PIECE_BYTES).filter(|left| *left >= least)
+        }
         User::Collecting if present_bytes == 0 => None,
         User::Collecting if present_bytes > half => {
             // Records first: with room for them alone what is dead can go.
@@ -129,7 +137,7 @@ pub fn give_up(store: &LocalStore, repository: &Repository, user: User) -> Resul
 /// copies; `false` if there are none for this user. A collection needs some that forgetting leaves.
 fn give_up_names(repository: &Repository, user: User) -> Result<bool> {
     let mut packs = list::list_packs(repository)?;
-    if user == User::Forgetting {
+    if user != User::Collecting {
         packs.truncate(packs.len().saturating_sub(PACKS_FOR_COLLECTING));
     }
     for name in packs.iter().take(PACKS_AT_A_TIME) {
@@ -145,7 +153,11 @@ mod tests {
     const MIB: u64 = limits::MIB as u64;
 
     fn steps(user: User, whole: u64) -> Vec<u64> {
-        std::iter::successors(Some(whole), |present| next_bytes(user, *present, whole)).collect()
+        steps_from(user, whole, whole)
+    }
+
+    fn steps_from(user: User, present: u64, whole: u64) -> Vec<u64> {
+        std::iter::successors(Some(present), |present| next_bytes(user, *present, whole)).collect()
     }
 
     #[test]
@@ -165,6 +177,15 @@ mod tests {
         assert_eq!(filled_bytes(1, 2), 0);
         assert_eq!(filled_bytes(1, FILLED_MIN_BYTES), 1);
         assert_eq!(filled_bytes(0, MIB), 0);
+    }
+
+    #[test]
+    fn r113_forgetting_takes_what_decisions_do_not_need_where_there_is_nothing_else() {
+        let whole = MIB + DECISIONS_BYTES;
+        assert_eq!(next_bytes(User::Forgetting, whole / 2, whole), None);
+        let left = steps_from(User::ForgettingAtLast, whole / 2, whole);
+        assert_eq!(left.last(), Some(&DECISIONS_BYTES));
+        assert_eq!(next_bytes(User::ForgettingAtLast, DECISIONS_BYTES / 2, DECISIONS_BYTES), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use crate::exit::INTERRUPTED;
 use crate::output::Output;
 use onefold_types::{Error, ErrorKind, Result};
+use rustix::process::Signal;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -56,11 +57,19 @@ static OUTPUT: OnceLock<Arc<Output>> = OnceLock::new();
 /// signal comes before there is work that could be stopped at a safe point.
 pub fn end_until_caught(output: &Arc<Output>) {
     let _ = OUTPUT.set(Arc::clone(output));
+    survive_file_limits();
     IS_WATCHED.call_once(watch);
 }
 
 fn lock() -> MutexGuard<'static, Option<(File, Termios)>> {
     ASKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file that grows over the limit that a shell has set is an error like any other, and no end of
+/// the program in the middle of it.
+fn survive_file_limits() {
+    // Without a handler it is as it was.
+    let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
 }
 
 /// From now on signals end the program here, until [`catch`] has taken them over. If there can be

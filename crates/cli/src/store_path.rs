@@ -37,8 +37,12 @@ pub fn real(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path)
         .context(|| format!("finding out where '{}' is", path.display()))?;
     let existing = nearest_existing(&absolute);
-    let real =
-        existing.canonicalize().context(|| format!("finding out where '{}' is", path.display()))?;
+    let real = existing.canonicalize().or_else(|error| {
+        // A pipe that this process has open is called /dev/fd/3, which leads to no path.
+        let above = existing.parent().and_then(|above| above.canonicalize().ok());
+        above.zip(existing.file_name()).map(|(above, name)| above.join(name)).ok_or(error)
+    });
+    let real = real.context(|| format!("finding out where '{}' is", path.display()))?;
     match absolute.strip_prefix(&existing) {
         Ok(rest) if !rest.as_os_str().is_empty() => Ok(without_dots(&real.join(rest))),
         _ => Ok(real),

@@ -49,6 +49,7 @@ mod identity;
 mod item;
 mod kept;
 mod leaving;
+mod led;
 mod ledger;
 mod links;
 mod metadata;

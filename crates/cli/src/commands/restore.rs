@@ -179,9 +179,9 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let base = reference::base(&repository, snapshot, &location.path);
     // In place everything is restored to where it was.
     if let Some(base) = base.filter(|_| options.target != Path::new("/")) {
-        options.include = options.include.below(base.as_bytes());
-        options.exclude = options.exclude.below(base.as_bytes());
-        location.path = base.into_bytes();
+        options.include = options.include.below(&base);
+        options.exclude = options.exclude.below(&base);
+        location.path = base;
     }
     let (root, placed) = reference::placed(&repository, snapshot, &location.path)?;
     options.placed = placed;

@@ -61,15 +61,21 @@ impl Context {
         repository: &Repository,
         work: impl Fn() -> Result<()>,
     ) -> Result<()> {
+        let mut pieces = 0;
         loop {
             self.leave_free(repository, reserve::left_by_forgetting)?;
             let done = work();
             self.leave_free(repository, |_, _| Ok(0))?;
             match done {
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    if !self.give_up_reserve(repository, reserve::User::Forgetting)? {
+                    let is_given = self.give_up_reserve(repository, reserve::User::Forgetting)?
+                        || (pieces == 0
+                            && self
+                                .give_up_reserve(repository, reserve::User::ForgettingAtLast)?);
+                    if !is_given {
                         return Err(error);
                     }
+                    pieces += 1;
                 }
                 other => return other,
             }

@@ -62,6 +62,7 @@ mod machines;
 mod mounted;
 mod mounting;
 mod naming;
+mod nested;
 mod newer;
 mod open_files;
 mod places;

@@ -213,6 +213,19 @@ fn r100_what_was_named_relatively_is_restored_so_and_found_by_its_path() {
     }
 }
 
+/// As a mount of another machine's directory shows it: of other numbers, with the same content.
+#[test]
+fn r99_the_store_is_left_out_by_whatever_way_it_is_met() {
+    let sandbox = Sandbox::with_source();
+    sandbox.write("source/plain/config", b"[core]\n");
+    let store = sandbox.arg("store");
+    assert!(succeeds("cp", &["-r", &store, &sandbox.arg("source/shown")]));
+    let run = sandbox.run(&["backup", &sandbox.arg("source")]).expect(0);
+    assert!(run.stderr.contains("source/shown: left out: this is the store"), "{}", run.stderr);
+    let listed = listed(&sandbox);
+    assert!(!listed.contains("shown/config") && listed.contains("plain/config"), "{listed}");
+}
+
 #[test]
 fn r99_a_mount_of_snapshots_inside_a_source_is_left_out_and_told() {
     if !can_mount() {

@@ -48,7 +48,7 @@ pub fn run_beside_lease(
 fn r101_files_under_a_lease_are_read() {
     let sandbox = Sandbox::with_source();
     let source = sandbox.arg("source");
-    let command: [&[&str]; 2] = [&["backup", &source], &["share", "estimate", &source]];
+    let command: [&[&str]; 2] = [&["backup", &source, "--force"], &["share", "estimate", &source]];
     for command in command {
         for name in ["source/one.txt", "source/deep/two.txt"] {
             let run = run_beside_lease(&sandbox, name, command, &|_| ()).expect(0);

@@ -74,6 +74,28 @@ fn r105_a_restore_in_place_follows_the_links_above_its_sources() {
     assert!(sandbox.path("root/users").is_symlink());
 }
 
+/// Two directories of the snapshot are one in the target.
+#[test]
+fn r105_what_a_link_leads_to_the_place_of_another_item_is_a_problem_each_time() {
+    let sandbox = Sandbox::with_store();
+    for (name, bytes) in [("lib/x", "LIB"), ("usr/lib/x", "USR"), ("lib/only", "1"), ("usr/f", "2")]
+    {
+        sandbox.write(&format!("root/{name}"), bytes.as_bytes());
+    }
+    let paths =
+        ["lib/x", "lib/only", "usr/lib/x", "usr/f"].map(|it| sandbox.arg(&format!("root/{it}")));
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    sandbox.run(&[&["backup"], &paths[..]].concat()).expect(0);
+    fs::remove_dir_all(sandbox.path("root/lib")).unwrap();
+    symlink("usr/lib", sandbox.path("root/lib")).unwrap();
+    for _ in 0..2 {
+        let run = sandbox.run(&["restore", "latest", "--target", "/", "--verify"]).expect(3);
+        assert!(run.stderr.contains("leads to the place of"), "{}", run.stderr);
+        assert!(holds(&sandbox.path("root/usr/lib/x"), b"USR"));
+        assert!(holds(&sandbox.path("root/usr/lib/only"), b"1"));
+    }
+}
+
 #[test]
 fn r109_owners_are_taken_by_number_where_that_is_asked_for() {
     let sandbox = Sandbox::with_source();

@@ -284,7 +284,8 @@ impl CopyForward<'_> {
         }
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
-        let mut copies = Copies { open, handed_in: HandedIn::default() };
+        let has_damage = self.inventory.containers.iter().any(|container| !container.sound);
+        let mut copies = Copies { open, handed_in: HandedIn::default(), has_damage };
         let mut is_warm = self.repacking.is_some();
         for frame in frames {
             self.job.interrupt.check()?;
@@ -318,7 +319,7 @@ impl CopyForward<'_> {
         let Some(section) = reader.section(container)? else {
             return Ok(false);
         };
-        if !are_makeable(&section, first.frame, reader)? {
+        if !are_makeable(&section, first.frame, reader, copies.has_damage)? {
             return Ok(false);
         }
         let location = Location { container, section, position };
@@ -538,14 +539,43 @@ const DELTAS: usize = 3;
 struct Copies {
     open: [OpenContainer; KINDS],
     handed_in: HandedIn,
+    /// Whether anything in the store is known to be damaged.
+    has_damage: bool,
 }
 
 /// Whether all differences of a frame can be made, those included that nobody needs: a copy of it
-/// could not be read back otherwise.
-fn are_makeable(section: &MetadataSection, frame: u32, reader: &ChunkReader) -> Result<bool> {
+/// could not be read back otherwise. Bases are read only where something is damaged.
+fn are_makeable(
+    section: &MetadataSection,
+    frame: u32,
+    reader: &ChunkReader,
+    has_damage: bool,
+) -> Result<bool> {
     for chunk in section.chunks.iter().filter(|chunk| chunk.frame == frame && chunk.is_delta()) {
-        if !is_makeable(section, chunk, reader)? {
+        let is_makeable = match has_damage {
+            true => is_makeable(section, chunk, reader)?,
+            false => are_located(delta_of(section, chunk)?, reader)?,
+        };
+        if !is_makeable {
             return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether all that a difference is made of, down to what is none, is somewhere in the store.
+fn are_located(delta: &Delta, reader: &ChunkReader) -> Result<bool> {
+    for base in &delta.bases {
+        let location = match reader.locate(&base.fingerprint) {
+            Ok(location) => location,
+            Err(error) if error.is_lost() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if location.descriptor().is_delta() {
+            let inner = delta_of(&location.section, location.descriptor())?;
+            if inner.depth >= delta.depth || !are_located(inner, reader)? {
+                return Ok(false);
+            }
         }
     }
     Ok(true)

@@ -1,9 +1,10 @@
 //! Whether copies that the second store has already are whole.
 //!
 //! A container that was cut short after it was stored is known to nobody until it is read. Before
-//! snapshots are copied into a directory of this machine, those that are shorter than a full one
-//! are looked at, by their ends; what is found goes into quarantine. Stores elsewhere take objects
-//! whole, and asking for each would take long.
+//! snapshots are copied into a directory of this machine, containers are looked at, by their ends:
+//! all that are shorter than a full one, and so many others that each has its turn after some
+//! copies; what is found goes into quarantine. Stores elsewhere take objects whole, and asking for
+//! each would take long.
 //!
 //! While anything of the second store is in quarantine or missing, a copy counts as being there
 //! only if every chunk of it is in a container that may be relied upon.
@@ -22,6 +23,9 @@ use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_types::{ErrorKind, Result, SessionId};
 use std::sync::Arc;
 
+/// Containers that are looked at beside those that are shorter than a full one.
+const OTHERS_MAX: usize = 1 << 12;
+
 /// Puts the containers of the second store in quarantine that were cut short.
 pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
     if target.store().puts_at_once() > 1 {
@@ -29,13 +33,20 @@ pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
     }
     let known = quarantine::load_ids(target)?;
     let whole_bytes = target.container_target_bytes() as u64;
-    let mut short = Vec::new();
+    let (mut short, mut others) = (Vec::new(), Vec::new());
     target.store().list(layout::CONTAINERS, &mut |listed| {
         let id = layout::container_of(listed.key.as_str()).filter(|id| !known.contains(id));
-        short.extend(id.filter(|_| listed.size_bytes < whole_bytes));
+        match listed.size_bytes < whole_bytes {
+            true => short.extend(id),
+            false => others.extend(id),
+        }
         Ok(())
     })?;
-    for id in short {
+    let mut begin = [0; 8];
+    target.environment().randomness.fill(&mut begin);
+    let begin = u64::from_le_bytes(begin) as usize % others.len().max(1);
+    others.rotate_left(begin);
+    for id in short.into_iter().chain(others.into_iter().take(OTHERS_MAX)) {
         job.interrupt.check()?;
         match reader::read_section(target, id) {
             // A pack may describe it all the same; its chunks are gone.

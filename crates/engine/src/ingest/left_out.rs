@@ -10,12 +10,14 @@
 
 use crate::job::Interrupt;
 use crate::user_file;
+use onefold_format::configuration::CONFIGURATION_MAX_BYTES;
 use onefold_format::layout;
 use onefold_format::node::Totals;
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -198,12 +200,27 @@ pub fn is_gone(error: &Error, directory: &OwnedFd, name: &[u8]) -> bool {
 #[must_use]
 pub fn is_store(directory: &OwnedFd, interrupt: &Interrupt) -> bool {
     [layout::CONFIGURATION, layout::CONFIGURATION_COPY].iter().all(|name| {
-        let mut start = [0; DESCRIBED_BYTES];
-        let read = user_file::open(directory, *name, OFlags::RDONLY, interrupt)
-            .and_then(|file| rustix::io::read(&file, &mut start[..]));
-        let text = String::from_utf8_lossy(&start);
-        read.is_ok() && text.trim_start().starts_with('{') && text.contains("\"format_version\"")
+        let text = beginning_of(directory, name, DESCRIBED_BYTES, interrupt);
+        text.trim_start().starts_with('{') && text.contains("\"format_version\"")
     })
+}
+
+/// Whether a directory is the store with this name, by whatever way it is looked at.
+#[must_use]
+pub fn is_this_store(directory: &OwnedFd, store: &str, interrupt: &Interrupt) -> bool {
+    let text = beginning_of(directory, layout::CONFIGURATION, CONFIGURATION_MAX_BYTES, interrupt);
+    text.trim_start().starts_with('{') && text.contains(store)
+}
+
+/// The beginning of a file as text; nothing if it cannot be read.
+fn beginning_of(directory: &OwnedFd, name: &str, bytes: usize, interrupt: &Interrupt) -> String {
+    let mut start = Vec::with_capacity(bytes);
+    let opened = user_file::open(directory, name, OFlags::RDONLY, interrupt);
+    let read = opened.map(|file| file.take(bytes as u64).read_to_end(&mut start));
+    match read {
+        Ok(Ok(_)) => String::from_utf8_lossy(&start).into_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Whether a directory is marked as a cache. A tag that cannot be read marks nothing.

@@ -2,7 +2,8 @@
 //!
 //! A source stands below the root as on disk, however it is written: one directory has one path, by
 //! which snapshots of it belong together. What leads upwards is resolved. Directories between the
-//! root and a source hold only what leads to sources. A source below another source is part of it.
+//! root and a source hold only what leads to sources. A source below another source stands in it,
+//! and is saved as if it were given alone: what leaves other things out is not asked about it.
 
 use crate::tree::path;
 use onefold_types::error::Context;
@@ -29,9 +30,11 @@ pub struct ArrangedSource {
     pub path: PathBuf,
     /// Where it stands in the snapshot: "/" and the components.
     pub tree_path: Vec<u8>,
+    /// The sources below it.
+    pub below: Vec<ArrangedSource>,
 }
 
-/// Arranges the source paths; sources below others are dropped.
+/// Arranges the source paths.
 pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<ArrangedSource>)> {
     let mut root = SourceTree::default();
     let mut sources = Vec::new();
@@ -39,10 +42,11 @@ pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<ArrangedSource>)> {
     for path in paths {
         found.push(components_of(path)?);
     }
-    // Shorter paths first, so that a source is met before those below it.
-    found.sort_by_key(|(components, _)| components.len());
+    // Shorter paths first, so that a source is met before those below it, and those of one place
+    // one after the other.
+    found.sort_by(|(one, _), (other, _)| (one.len(), one).cmp(&(other.len(), other)));
     for (components, path) in found {
-        insert(&mut root, &components, path, &mut sources)?;
+        insert(&mut root, &components, path, &mut sources);
     }
     Ok((root, sources))
 }
@@ -51,7 +55,8 @@ pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<ArrangedSource>)> {
 #[must_use]
 pub fn as_root(directory: PathBuf) -> (SourceTree, Vec<ArrangedSource>) {
     let tree = SourceTree { source: Some(0), ..SourceTree::default() };
-    (tree, vec![ArrangedSource { path: directory, tree_path: b"/".to_vec() }])
+    let (tree_path, below) = (b"/".to_vec(), Vec::new());
+    (tree, vec![ArrangedSource { path: directory, tree_path, below }])
 }
 
 /// Whether the walk meets the sources in the order in which the tree has them.
@@ -125,29 +130,32 @@ pub fn leads_on(path: &Path) -> bool {
 fn insert(
     root: &mut SourceTree,
     components: &[(Vec<u8>, PathBuf)],
-    path: PathBuf,
+    on_disk: PathBuf,
     sources: &mut Vec<ArrangedSource>,
-) -> Result<()> {
+) {
+    let names = components.iter().map(|(name, _)| name);
+    let tree_path = names.fold(b"/".to_vec(), |above, name| path::join(&above, name));
+    let source = ArrangedSource { path: on_disk, tree_path, below: Vec::new() };
     let mut node = root;
-    let mut tree_path = Vec::new();
     for (name, on_disk) in components {
-        if node.source.is_some() {
-            return Ok(());
+        if let Some(number) = node.source {
+            return put(&mut sources[number].below, source);
         }
-        tree_path.push(b'/');
-        tree_path.extend_from_slice(name);
         node = node.children.entry(name.clone()).or_default();
         node.path = Some(on_disk.clone());
     }
-    if node.source.is_some() {
-        return Ok(());
+    node.source.get_or_insert(sources.len());
+    put(sources, source);
+}
+
+/// Adds a source. Of two with one place the one counts that leads on.
+fn put(sources: &mut Vec<ArrangedSource>, source: ArrangedSource) {
+    // Those of one place follow each other.
+    match sources.last_mut().filter(|last| last.tree_path == source.tree_path) {
+        Some(last) if leads_on(&source.path) => last.path = source.path,
+        Some(_) => {}
+        None => sources.push(source),
     }
-    if tree_path.is_empty() {
-        tree_path.push(b'/');
-    }
-    node.source = Some(sources.len());
-    sources.push(ArrangedSource { path, tree_path });
-    Ok(())
 }
 
 /// What else patterns may mean by a path: how long the beginning of a path in the tree is that
@@ -206,11 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn a_source_below_another_is_part_of_it() {
+    fn a_source_below_another_stands_in_it() {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(tree_paths(&["/a/b/c", "/a", "/a/b"]), ["/a"]);
         assert_eq!(tree_paths(&["x", ".", "y/z"]), [here]);
         assert_eq!(tree_paths(&["/a", "/a"]), ["/a"]);
+        let paths = ["/a/b/c", "/a/b/", "/a", "/a/b", "/a/b/c", "/d", "/a/e"].map(PathBuf::from);
+        let (_, sources) = arrange(&paths).unwrap();
+        let below: Vec<(&[u8], &Path)> =
+            sources[0].below.iter().map(|one| (&*one.tree_path, &*one.path)).collect();
+        let expected: [(&[u8], &str); 3] =
+            [(b"/a/b", "/a/b/."), (b"/a/e", "/a/e"), (b"/a/b/c", "/a/b/c")];
+        assert_eq!(below, expected.map(|(place, path)| (place, Path::new(path))));
+        assert_eq!(sources.len(), 2);
     }
 
     #[test]

@@ -21,17 +21,22 @@ use std::path::Path;
 /// How long a read waits before it looks whether it is to stop.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
+/// The magic number of the file system of pipes that have no name.
+const PIPES: u64 = 0x5049_5045;
+
 /// Reads, and looks now and then whether it is to stop, so that a silent source does not keep a
 /// signal from being heard.
 pub struct InterruptibleReader<R> {
     from: R,
     interrupt: Interrupt,
+    /// Whether nothing is read before there is something.
+    waits: bool,
 }
 
 impl<R> InterruptibleReader<R> {
     /// Reads from `from` until a stop is asked for.
     pub const fn new(from: R, interrupt: Interrupt) -> Self {
-        Self { from, interrupt }
+        Self { from, interrupt, waits: true }
     }
 }
 
@@ -41,9 +46,16 @@ impl<R: Read + AsFd> Read for InterruptibleReader<R> {
             if self.interrupt.is_requested() {
                 return Err(io::Error::other("interrupted"));
             }
+            if !self.waits {
+                match self.from.read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => return read,
+                }
+            }
             let mut waited = [PollFd::new(&self.from, PollFlags::IN)];
             match poll(&mut waited, Some(&POLL_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) if !self.waits => {}
                 Ok(_) => return self.from.read(buffer),
                 Err(error) => return Err(error.into()),
             }
@@ -68,8 +80,10 @@ impl Walk<'_> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(&source.path, flags, Mode::empty())
             .map_err(|errno| Error::io("it could not be read", errno.into()))?;
-        let interrupt = self.context.job.interrupt.clone();
-        let reader = Box::new(InterruptibleReader::new(File::from(file), interrupt));
+        // A pipe without a name may be over: nobody tells so who opens it again.
+        let waits = rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type as u64 != PIPES);
+        let (from, interrupt) = (File::from(file), self.context.job.interrupt.clone());
+        let reader = Box::new(InterruptibleReader { from, interrupt, waits });
         self.close_batch()?;
         let results = self.open_job()?;
         self.send(Item::Read { path: source.tree_path.clone(), entry, known: false })?;

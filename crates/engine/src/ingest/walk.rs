@@ -13,10 +13,10 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
-use super::left_out::{CACHE_TAG, Emptied, LeftOut, is_cache, is_gone, is_store};
+use super::left_out::{Emptied, LeftOut, is_gone, is_store};
 use super::levels::{Aside, open_levels};
 use super::links::Links;
-use super::mount_points::{MountPoints, Mounted};
+use super::mount_points::Mounted;
 use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, is_about_source, other_form};
@@ -32,7 +32,8 @@ use onefold_format::node::{Entry, EntryKind, Reference, Totals};
 use onefold_format::record::Summary;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -40,12 +41,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod below;
 mod describing;
 mod excluding;
+mod names;
 mod parent;
 mod reading;
 
-use excluding::{Mounts, Name, size_of_matched};
+use below::leads_to_source;
+use excluding::{Mounts, size_of_matched};
+use names::Name;
 use parent::{Known, ParentDirectory};
 pub use reading::BATCH_FILES_MAX;
 use reading::Batch;
@@ -153,6 +158,10 @@ pub struct Walk<'a> {
     met: u64,
     /// Entries that the parent snapshot had in directories that were told of.
     told: u64,
+    /// Sources below the one that is walked, by their places, until they are met.
+    below: BTreeMap<Vec<u8>, ArrangedSource>,
+    /// Whether this is inside of something that is left out, but for such sources.
+    is_inside_left_out: bool,
     /// How many directories above are left out, and are looked through for stubs all the same.
     pub(super) left_out_above: usize,
     /// How long the source's path in the tree is.
@@ -189,6 +198,8 @@ impl<'a> Walk<'a> {
             left_out,
             met: 0,
             told: 0,
+            below: BTreeMap::new(),
+            is_inside_left_out: false,
             left_out_above: 0,
             source_path_bytes: 0,
             mounts: None,
@@ -204,10 +215,12 @@ impl<'a> Walk<'a> {
         parent_root: Option<Reference>,
     ) -> Result<()> {
         let above = self.parent_of(parent_root, &source.tree_path);
+        self.below = source.below.iter().map(|one| (one.tree_path.clone(), one.clone())).collect();
         match self.top(source, above) {
             Err(error) if is_about_source(&error) => self.problem(&source.tree_path, error)?,
             other => other?,
         }
+        self.tell_of_unmet()?;
         self.close_batch()?;
         self.send(Item::SourceDone(number))
     }
@@ -265,11 +278,23 @@ impl<'a> Walk<'a> {
             return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
         let marked_before = self.left_out.marked_directories();
-        let (names, listed) = match self.names(handle) {
+        let (names, listed) = match self.names(handle, tree_path) {
             Ok(names) => names,
             Err(error) => return self.problem(tree_path, error),
         };
-        if is_source && self.left_out.marked_directories() > marked_before {
+        let names = match self.is_this_store(handle, &names) {
+            true => {
+                let what = "left out: this is the store that it would be saved in";
+                self.context.job.observer.warning(&path::display(tree_path), what);
+                Vec::new()
+            }
+            false => names,
+        };
+        let is_left_out = self.is_inside_left_out;
+        let is_marked = self.left_out.marked_directories() > marked_before;
+        // What leads to sources is taken there, and nothing else.
+        self.is_inside_left_out |= is_marked;
+        if is_source && is_marked {
             self.left_out.marked_sources.push(path::display(tree_path));
         }
         let (times, met, told) = (self.left_out.times(), self.met, self.told);
@@ -292,6 +317,7 @@ impl<'a> Walk<'a> {
                 other => other?,
             }
         }
+        self.is_inside_left_out = is_left_out;
         if let Some(had) = had.filter(|_| self.left_out.times() == times) {
             let entries = had.entries.saturating_sub(self.told - told);
             let (left, of) = (self.met - met, &self.context.parent_summary);
@@ -303,43 +329,6 @@ impl<'a> Walk<'a> {
         self.send(Item::Leave { listed: Some(listed) })
     }
 
-    /// The names in a directory, sorted; those of a marked cache are left out but for the mark. And
-    /// how many it has.
-    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<(Vec<Name>, u64)> {
-        let mut names = Vec::new();
-        for entry in Dir::read_from(handle).map_err(listing)? {
-            let entry = entry.map_err(listing)?;
-            let bytes = entry.file_name().to_bytes();
-            if !matches!(bytes, b"." | b"..") {
-                names.push(Name { bytes: bytes.to_vec(), kind: entry.file_type() });
-            }
-        }
-        names.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
-        // A directory that is changed while it is read may give a name twice.
-        names.dedup_by(|a, b| a.bytes == b.bytes);
-        let listed = names.len() as u64;
-        let selection = self.context.selection;
-        if let Some((identity, only)) = selection.only
-            && rustix::fs::fstat(handle).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == identity)
-        {
-            names.retain(|name| name.bytes == only.as_bytes());
-        }
-        let has = |wanted: &[u8]| names.binary_search_by(|name| (*name.bytes).cmp(wanted)).is_ok();
-        let marks = selection.exclude_if_present.iter().map(|name| has(name.as_bytes()));
-        if self.left_out.count_marks(marks) {
-            names.retain(|name| {
-                selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.bytes)
-            });
-        } else if selection.exclude_caches
-            && has(CACHE_TAG.as_bytes())
-            && is_cache(handle, &self.context.job.interrupt)?
-        {
-            names.retain(|name| name.bytes == CACHE_TAG.as_bytes());
-            self.left_out.caches += 1;
-        }
-        Ok((names, listed))
-    }
-
     fn child(
         &mut self,
         directory: &mut Arc<OwnedFd>,
@@ -348,15 +337,20 @@ impl<'a> Walk<'a> {
         parent: &mut ParentDirectory,
         depth: usize,
     ) -> Result<()> {
+        if let Some(source) = self.below.remove(tree_path) {
+            let known = self.known(parent, name.as_bytes());
+            return self.source_below(&source, known);
+        }
+        let leads_on = leads_to_source(&self.below, tree_path);
         let is_matched = match self.is_left_out() {
             true => Some(false),
             false => self.matches_unseen(tree_path, kind),
         };
-        if is_matched == Some(true) {
+        if is_matched == Some(true) && !leads_on {
             self.note_matched(tree_path, size_of_matched(directory, name, kind));
             return Ok(());
         }
-        let mount = self.left_out_mount(tree_path, kind);
+        let mount = self.left_out_mount(tree_path, kind).filter(|_| !leads_on);
         if let Some(mount) = mount.filter(|mount| !mount.is_local) {
             return self.keep_mount_point(mount.mounted, name, tree_path, parent);
         }
@@ -376,7 +370,14 @@ impl<'a> Walk<'a> {
         if selection.is_of_other_parts(tree_path, &entry) {
             return Ok(());
         }
-        if is_matched.unwrap_or_else(|| self.matches(tree_path, is_directory)) {
+        let is_matched = is_matched.unwrap_or_else(|| self.matches(tree_path, is_directory));
+        if is_matched && leads_on && is_directory {
+            let is_left_out = std::mem::replace(&mut self.is_inside_left_out, true);
+            let done = self.chosen((directory, name), tree_path, (entry, identity), parent, depth);
+            self.is_inside_left_out = is_left_out;
+            return done;
+        }
+        if is_matched {
             self.note_matched(tree_path, entry.size);
             if selection.cold.is_none() {
                 return Ok(());
@@ -424,7 +425,10 @@ impl<'a> Walk<'a> {
         if !is_directory {
             return self.entry(directory, name, tree_path, entry, known);
         }
-        if self.leaves_out_mount(identity.0, tree_path) {
+        let is_left_out = self.is_inside_left_out;
+        if leads_to_source(&self.below, tree_path) {
+            self.is_inside_left_out |= self.is_mount_left_out(identity.0);
+        } else if self.leaves_out_mount(identity.0, tree_path) {
             // The mount point itself is kept, empty.
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave { listed: None });
@@ -446,29 +450,13 @@ impl<'a> Walk<'a> {
             _ => None,
         };
         let walked = self.directory(&mut handle, tree_path, entry, parent, depth + 1);
+        self.is_inside_left_out = is_left_out;
         self.left_out_above -= usize::from(is_store);
         let Some(aside) = aside else { return walked };
         let above = path::parent(tree_path).get(self.source_path_bytes..).unwrap_or_default();
         let back = aside.take_back(directory, &handle, above);
         self.is_lost = back.is_err();
         walked.and(back)
-    }
-
-    /// Whether a directory on this device is one that something is mounted on that is left out.
-    fn leaves_out_mount(&mut self, device: u64, tree_path: &[u8]) -> bool {
-        if device == self.device {
-            return false;
-        }
-        let mounted = match self.mounted {
-            Some((known, mounted)) if known == device => mounted,
-            _ => MountPoints::load().mounted(device),
-        };
-        self.mounted = Some((device, mounted));
-        let is_left_out = self.leaves_out(mounted);
-        if is_left_out {
-            self.note_mount(mounted, tree_path);
-        }
-        is_left_out
     }
 
     fn entry(

@@ -66,6 +66,7 @@ impl Restorer<'_> {
             self.defer_link(directory, entry, first);
             return Ok(());
         }
+        self.refuse_second(entry)?;
         let existing = self.existing(directory, &entry.name)?;
         let mut decision = item::decide(entry, existing.as_ref(), self.options.overwrite);
         if let (Decision::Compare, Some(stat)) = (decision, &existing) {
@@ -121,6 +122,7 @@ impl Restorer<'_> {
             self.defer_link(directory, &entry, first);
             return Ok(());
         }
+        self.refuse_second(&entry)?;
         let existing = self.existing(directory, &entry.name)?;
         let decision = item::decide(&entry, existing.as_ref(), self.options.overwrite);
         match (decision, existing) {

@@ -106,7 +106,7 @@ pub fn apply(
     let fresh = Present {
         uid: rustix::process::geteuid().as_raw(),
         gid: directory.group_of_new,
-        attributes: false,
+        attributes: directory.inherits_acl && entry.kind != EntryKind::Symlink,
     };
     let present = existing.map_or(fresh, Present::existing);
     let handle = directory.handle()?;

@@ -13,6 +13,7 @@
 //! closed is opened again from the nearest open directory above. The lock of the table of handles
 //! and that of a directory are never held together.
 
+use super::RestoreOptions;
 use super::follow;
 use super::identity::Spellings;
 use crate::environment::open_files_max;
@@ -20,7 +21,7 @@ use crate::tree::path;
 use lru::LruCache;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -370,6 +371,34 @@ impl Directory {
             None => "/".to_owned(),
         }
     }
+}
+
+/// Opens the target, and makes it if it does not exist.
+pub fn open(options: &RestoreOptions) -> Result<(Arc<Directory>, bool)> {
+    let target = &options.target;
+    let what = || format!("the target '{}'", target.display());
+    let existed = match std::fs::metadata(target) {
+        Ok(metadata) if !metadata.is_dir() => {
+            return Err(Error::invalid(format!("{} is not a directory", what())));
+        }
+        Ok(_) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error).context(what),
+    };
+    if !existed && options.dry_run {
+        return Ok((Directory::imagined(None, b""), true));
+    }
+    if !existed {
+        std::fs::create_dir_all(target).context(|| format!("making {}", what()))?;
+    }
+    let directory = Directory::root(target, !existed, options.follows_out)?;
+    let system = rustix::fs::fstatvfs(&*directory.handle()?)
+        .map_err(|errno| Error::io(what(), errno.into()))?;
+    if system.f_flag.contains(StatVfsMountFlags::RDONLY) && !options.dry_run {
+        let message = format!("{} is on a file system mounted read-only", what());
+        return Err(Error::new(ErrorKind::ReadOnly, message));
+    }
+    Ok((directory, !existed))
 }
 
 /// Whether `stat` tells of this type.

@@ -13,7 +13,7 @@ use super::metadata::{Attributes, OwnerMap};
 use super::output::OutputFile;
 use super::shared::Shared;
 use super::surplus::{Listed, Surplus, SurplusReport, listing_of};
-use super::target::{Directory, is_type};
+use super::target::{self, Directory, is_type};
 use super::window::{Window, WindowShare};
 use super::{Delete, Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
@@ -24,13 +24,15 @@ use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Listing, Node, Reference, Totals};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
-use rustix::fs::{FileType, Mode, Stat, StatVfsMountFlags};
+use rustix::fs::{FileType, Mode, Stat};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One restore while it runs.
 pub struct Restorer<'a> {
+    /// The node of the restored directory.
+    pub(super) root: Option<Reference>,
     pub(super) repository: &'a Arc<Repository>,
     pub(super) options: &'a RestoreOptions,
     pub(super) job: &'a Job,
@@ -89,6 +91,8 @@ struct Level {
     is_mounted: bool,
     /// Names that are there, but not in the snapshot as far as it was read.
     listed: Listed,
+    /// Its place in the target, if a link led to it.
+    led_to: Option<Vec<u8>>,
 }
 
 #[derive(Clone)]
@@ -107,7 +111,7 @@ pub fn run(
     options: &RestoreOptions,
     job: &Job,
 ) -> Result<RestoreReport> {
-    let (target, created) = open_target(options)?;
+    let (target, created) = target::open(options)?;
     let surplus = match options.delete != Delete::Nothing && target.exists() {
         true => {
             let listing = listing_of(root, b"/", options);
@@ -130,6 +134,7 @@ pub fn run(
         owners: OwnerMap::new(shared.applier.is_privileged() && !options.without.owner_names),
         shared,
         window: Window::default(),
+        root: root.content,
         share: WindowShare::take(repository),
         workspace: Workspace::new(options.reach),
         outputs: Vec::new(),
@@ -164,34 +169,6 @@ pub fn run(
     Ok(report)
 }
 
-/// Opens the target, and makes it if it does not exist.
-fn open_target(options: &RestoreOptions) -> Result<(Arc<Directory>, bool)> {
-    let target = &options.target;
-    let what = || format!("the target '{}'", target.display());
-    let existed = match std::fs::metadata(target) {
-        Ok(metadata) if !metadata.is_dir() => {
-            return Err(Error::invalid(format!("{} is not a directory", what())));
-        }
-        Ok(_) => true,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-        Err(error) => return Err(error).context(what),
-    };
-    if !existed && options.dry_run {
-        return Ok((Directory::imagined(None, b""), true));
-    }
-    if !existed {
-        std::fs::create_dir_all(target).context(|| format!("making {}", what()))?;
-    }
-    let directory = Directory::root(target, !existed, options.follows_out)?;
-    let system = rustix::fs::fstatvfs(&*directory.handle()?)
-        .map_err(|errno| Error::io(what(), errno.into()))?;
-    if system.f_flag.contains(StatVfsMountFlags::RDONLY) && !options.dry_run {
-        let message = format!("{} is on a file system mounted read-only", what());
-        return Err(Error::new(ErrorKind::ReadOnly, message));
-    }
-    Ok((directory, !existed))
-}
-
 impl Restorer<'_> {
     fn all(&mut self, root: &Entry, target: Arc<Directory>, created: bool) -> Result<()> {
         let is_directory = root.kind == EntryKind::Directory;
@@ -218,6 +195,7 @@ impl Restorer<'_> {
             whole: is_directory,
             stated: (is_directory && !root.name.is_empty()).then_some(root.totals),
             met: Totals::default(),
+            led_to: None,
         };
         self.stack.push(level);
         match (is_directory, root.content) {
@@ -380,6 +358,7 @@ impl Restorer<'_> {
             whole: true,
             met: Totals::default(),
             listed: Listed::default(),
+            led_to: None,
         });
         self.job.progress.set_current(&self.here());
         if included && self.directory().is_none() {
@@ -464,15 +443,26 @@ impl Restorer<'_> {
             }
             (_, None) => self.new_directory(parent, &name)?,
         };
+        let is_link = existing.as_ref().is_some_and(|stat| is_type(stat, FileType::Symlink));
+        let above = position.checked_sub(1).and_then(|above| self.stack[above].led_to.as_ref());
+        let led_to = match made.exists() && is_link {
+            true => self.place_in_target(&made)?,
+            false => above.map(|above| path::join(above, &name)),
+        };
         self.report.directories += 1;
         self.job.progress.add(1, 0);
         let listed = self.list(&made, self.stack[position].included, listing, is_mounted);
         let keeps =
             listing == Listing::Above || matches!(overwrite, Overwrite::Never | Overwrite::IfNewer);
         let level = &mut self.stack[position];
-        (level.listed, level.is_mounted) = (listed, is_mounted);
+        (level.listed, level.is_mounted, level.led_to) = (listed, is_mounted, led_to);
         level.set_attributes = made.fresh || !keeps;
         Ok(Some(made))
+    }
+
+    /// Where in the target the lowest level is, if a link led there.
+    pub(super) fn led_to(&self) -> Option<&Vec<u8>> {
+        self.stack.last().and_then(|level| level.led_to.as_ref())
     }
 
     /// Whether a link stands in the place of a source, which was named by it.

@@ -6,7 +6,7 @@ use crate::size::{counted, human};
 use onefold_engine::ingest::{BackupReport, Source, source_tree};
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Said of a backup that found nothing.
 pub const GAVE_NOTHING: &str = "nothing was found in what was to be saved, so the exit code is 3; \
@@ -27,7 +27,12 @@ impl Named {
             return Self { bare: Vec::new(), streams: 1 };
         };
         let mut named = Self::default();
-        for path in paths.iter().filter(|path| !source_tree::leads_on(path)) {
+        let leading = |path: &&PathBuf| source_tree::leads_on(path);
+        for path in paths.iter().filter(|path| !leading(path)) {
+            let is_same = |other: &PathBuf| other.components().eq(path.components());
+            if paths.iter().filter(leading).any(is_same) {
+                continue;
+            }
             let Some(kind) = path.symlink_metadata().ok().and_then(|found| what(&found)) else {
                 continue;
             };

@@ -74,7 +74,8 @@ fn holds_nothing(found: &Metadata) -> bool {
 }
 
 /// Whether a path is another name of a descriptor of this process.
-fn is_open_here(path: &Path) -> bool {
+#[must_use]
+pub fn is_open_here(path: &Path) -> bool {
     let descriptors = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
     let leads_to = std::fs::read_link(path).unwrap_or_default();
     let is_in = |path: &Path| path.parent().and_then(|it| it.canonicalize().ok());

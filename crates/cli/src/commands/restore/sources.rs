@@ -1,6 +1,6 @@
 //! Where sources lie: in the tree of a snapshot that does not say it, and on this machine.
 
-use crate::reference::Location;
+use crate::reference::{Location, bases};
 use onefold_engine::Repository;
 use onefold_engine::session::Snapshot;
 use onefold_engine::tree::{TreeReader, path};
@@ -74,9 +74,11 @@ pub fn is_at(snapshot: &Snapshot, location: &Location, target: &Path) -> bool {
     };
     let target: Vec<&[u8]> = path::components(target.as_os_str().as_bytes()).collect();
     let named: Vec<&[u8]> = path::components(&location.path).collect();
-    let base = snapshot.record.base.as_deref().unwrap_or_default();
-    let below_base = path::components(base.as_bytes()).chain(named.iter().copied());
-    target.iter().copied().eq(below_base) || target == named
+    let is_below = |base: &Vec<u8>| {
+        let below_base = path::components(base).chain(named.iter().copied());
+        target.iter().copied().eq(below_base)
+    };
+    target == named || bases(snapshot).iter().any(is_below)
 }
 
 fn joined(names: &[&[u8]]) -> Vec<u8> {

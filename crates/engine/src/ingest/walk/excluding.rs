@@ -16,13 +16,6 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// A name as its directory's list has it.
-pub(super) struct Name {
-    pub(super) bytes: Vec<u8>,
-    /// What it is a name of, if the file system says so.
-    pub(super) kind: FileType,
-}
-
 /// The mounts around a source.
 pub(super) struct Mounts {
     points: MountPoints,
@@ -103,6 +96,27 @@ impl Walk<'_> {
         let below = tree_path.get(self.source_path_bytes..).unwrap_or_default();
         let mount = self.mounts.as_ref()?.at(below)?;
         (mount.device != self.device && self.leaves_out(mount.mounted)).then_some(mount)
+    }
+
+    /// Whether a directory on this device is one that something is mounted on that is left out.
+    pub(super) fn leaves_out_mount(&mut self, device: u64, tree_path: &[u8]) -> bool {
+        let is_left_out = self.is_mount_left_out(device);
+        if let (true, Some((_, mounted))) = (is_left_out, self.mounted) {
+            self.note_mount(mounted, tree_path);
+        }
+        is_left_out
+    }
+
+    pub(super) fn is_mount_left_out(&mut self, device: u64) -> bool {
+        if device == self.device {
+            return false;
+        }
+        let mounted = match self.mounted {
+            Some((known, mounted)) if known == device => mounted,
+            _ => MountPoints::load().mounted(device),
+        };
+        self.mounted = Some((device, mounted));
+        self.leaves_out(mounted)
     }
 
     /// Counts a mount that is left out.
