@@ -425,10 +425,8 @@ impl<'a> Walk<'a> {
         if !is_directory {
             return self.entry(directory, name, tree_path, entry, known);
         }
-        let is_left_out = self.is_inside_left_out;
-        if leads_to_source(&self.below, tree_path) {
-            self.is_inside_left_out |= self.is_mount_left_out(identity.0);
-        } else if self.leaves_out_mount(identity.0, tree_path) {
+        let leads_on = leads_to_source(&self.below, tree_path);
+        if !leads_on && self.leaves_out_mount(identity.0, tree_path) {
             // The mount point itself is kept, empty.
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave { listed: None });
@@ -449,6 +447,8 @@ impl<'a> Walk<'a> {
             Some(top) if depth >= self.levels_open => Some(Aside::put(directory, top)?),
             _ => None,
         };
+        let is_left_out = self.is_inside_left_out;
+        self.is_inside_left_out |= leads_on && self.is_mount_left_out(identity.0);
         let walked = self.directory(&mut handle, tree_path, entry, parent, depth + 1);
         self.is_inside_left_out = is_left_out;
         self.left_out_above -= usize::from(is_store);
