@@ -172,3 +172,20 @@ fn r116_what_a_backup_says_to_do_about_a_copied_stub_helps() {
     assert!(fs::read(&copy).unwrap() == before);
     sandbox.run(&["backup", &directory]).expect(0);
 }
+
+#[test]
+fn r116_copies_elsewhere_come_back_that_have_the_inode_number_of_their_original() {
+    let sandbox = with_share();
+    let text = sandbox.path("share/inner/text");
+    let before = fs::read(&text).unwrap();
+    optimize(&sandbox);
+    // As on a new file system, which gives numbers from the first on. Files of a share stay stubs.
+    fs::create_dir(sandbox.path("above")).unwrap();
+    fs::rename(&text, sandbox.path("above/text")).unwrap();
+    let inner = share_command(&sandbox, "repair", "share/inner").expect(0).message("repaired");
+    assert_eq!(inner["files"], 0);
+    let report = share_command(&sandbox, "repair", "above").expect(0).message("repaired");
+    assert_eq!(report["files"], 1);
+    assert!(fs::read(sandbox.path("above/text")).unwrap() == before);
+    assert_eq!(status(&sandbox)["files_optimized"], 3);
+}
