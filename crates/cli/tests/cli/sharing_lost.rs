@@ -189,3 +189,22 @@ fn r116_copies_elsewhere_come_back_that_have_the_inode_number_of_their_original(
     assert!(fs::read(sandbox.path("above/text")).unwrap() == before);
     assert_eq!(status(&sandbox)["files_optimized"], 3);
 }
+
+#[test]
+fn r116_an_archive_that_keeps_every_second_second_loses_nothing() {
+    let sandbox = with_share();
+    let text = sandbox.path("share/inner/text");
+    let before = fs::read(&text).unwrap();
+    let odd = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_001_500);
+    File::open(&text).unwrap().set_modified(odd).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    optimize(&sandbox);
+    replace_by_zeros(&text, true, odd - std::time::Duration::from_millis(1500));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(share_command(&sandbox, "optimize", "share").code, 3);
+    sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
+    share_command(&sandbox, "repair", "share").expect(0);
+    share_command(&sandbox, "rehydrate", "share").expect(0);
+    assert!(fs::read(&text).unwrap() == before);
+    assert_eq!(modified(&text), odd);
+}

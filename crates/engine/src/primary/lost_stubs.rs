@@ -8,7 +8,7 @@
 //! Each file that a manifest names is looked at under its path.
 //! 1. It is *lost* if it has the size and the time of that version and no attribute, and zeros
 //!    where the version has data: everywhere, or, of a stub of which something had come back, in
-//!    some granule. Copies may round times down.
+//!    some granule. Copies may round times.
 //! 2. A file that was not touched since the manifest was made is what the manifest says.
 //! 3. Who repairs makes a lost file a stub again, of the version that the manifest names. Granules
 //!    that hold something else than zeros are the file's own.
@@ -360,11 +360,17 @@ fn look_at<'a>(
     Ok(is_lost.then_some(Lost { directory, path, stored, inode, is_of_that_time }))
 }
 
-/// Whether a time is what a copy makes of another one: the same, or rounded down.
+/// Whether a time is what a copy makes of another one: the same, or rounded as a file system or a
+/// format of archives keeps times.
 fn is_same_time(stored: Time, copied: Time) -> bool {
-    let rounded = |unit: u32| stored.nanoseconds / unit * unit == copied.nanoseconds;
-    let units = [1, 100, 1000, 1_000_000, 1_000_000_000];
-    stored.seconds == copied.seconds && units.into_iter().any(rounded)
+    const SECOND_NS: i128 = 1_000_000_000;
+    let of = |time: Time| i128::from(time.seconds) * SECOND_NS + i128::from(time.nanoseconds);
+    let (stored, copied) = (of(stored), of(copied));
+    let is_down = |unit: i128| stored - stored.rem_euclid(unit) == copied;
+    let units = [1, 100, 1000, 1_000_000, 10_000_000, SECOND_NS, 2 * SECOND_NS];
+    // Who writes archives or FAT rounds up as well.
+    let is_up = copied % (2 * SECOND_NS) == 0 && (0..2 * SECOND_NS).contains(&(copied - stored));
+    units.into_iter().any(is_down) || is_up
 }
 
 /// Whether a file has zeros where the store has data: everywhere if it was all in the store, else
@@ -485,13 +491,19 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_the_time_of_its_original_or_one_rounded_down() {
+    fn r116_a_copy_has_the_time_of_its_original_or_a_rounded_one() {
         let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
         let stored = time(7, 123_456_789);
-        for nanoseconds in [123_456_789, 123_456_700, 123_456_000, 123_000_000, 0] {
+        for nanoseconds in [123_456_789, 123_456_700, 123_456_000, 123_000_000, 120_000_000, 0] {
             assert!(is_same_time(stored, time(7, nanoseconds)), "{nanoseconds}");
         }
-        assert!(!is_same_time(stored, time(8, 0)));
-        assert!(!is_same_time(stored, time(7, 123_456_790)));
+        // FAT keeps every second second; some round up.
+        for seconds in [6, 8] {
+            assert!(is_same_time(stored, time(seconds, 0)), "{seconds}");
+        }
+        assert!(is_same_time(time(-7, 5), time(-8, 0)));
+        for other in [time(9, 0), time(5, 0), time(4, 0), time(6, 1), time(7, 123_456_790)] {
+            assert!(!is_same_time(stored, other), "{other:?}");
+        }
     }
 }
