@@ -19,10 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How often a file under a lease is asked for.
 const ASKING_INTERVAL: Duration = Duration::from_millis(10);
-/// How many seconds holders get from a kernel that does not tell.
-const LEASE_BREAK_SECONDS: u64 = 45;
-/// How many seconds the kernel's NFS server gives its clients, twice over.
-const DELEGATION_SECONDS: u64 = 180;
+/// How long the kernel's NFS server waits for its clients, twice over.
+const DELEGATION_TIME: Duration = Duration::from_secs(180);
 
 /// Opens a file in a directory, and no link, with the access and whatever else `more` says.
 pub fn open(
@@ -33,26 +31,26 @@ pub fn open(
 ) -> rustix::io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
     let ask = || rustix::fs::openat(&directory, name, flags, Mode::empty()).map(File::from);
-    let mut asked = ask();
-    if !matches!(asked, Err(Errno::WOULDBLOCK)) {
-        return asked;
-    }
-    let (begun, most) = (Instant::now(), lease_break_time());
-    while matches!(asked, Err(Errno::WOULDBLOCK)) && begun.elapsed() < most {
+    let may_ask = || {
         let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !is_file || interrupt.check().is_err() {
-            break;
-        }
-        std::thread::sleep(ASKING_INTERVAL);
-        asked = ask();
-    }
-    asked
+        Ok(is_file && interrupt.check().is_ok())
+    };
+    ask_again(ask, may_ask)
 }
 
-/// How long a holder may keep a lease that somebody waits for.
-fn lease_break_time() -> Duration {
-    let told = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
-    let seconds = told.and_then(|text| text.trim().parse().ok()).unwrap_or(LEASE_BREAK_SECONDS);
-    Duration::from_secs(seconds.max(DELEGATION_SECONDS))
+/// Asks for a file again and again as long as somebody has a lease of it, and as `may_ask` says so.
+pub fn ask_again<T>(
+    mut ask: impl FnMut() -> rustix::io::Result<T>,
+    may_ask: impl Fn() -> rustix::io::Result<bool>,
+) -> rustix::io::Result<T> {
+    let (begun, most) = (Instant::now(), onefold_lease::break_time().max(DELEGATION_TIME));
+    loop {
+        match ask() {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < most && may_ask()? => {
+                std::thread::sleep(ASKING_INTERVAL);
+            }
+            asked => return asked,
+        }
+    }
 }

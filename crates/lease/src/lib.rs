@@ -75,12 +75,22 @@ pub fn share(file: &File) -> Result<bool> {
     is_taken(lock(file, libc::F_RDLCK), "locking it")
 }
 
-/// How long the kernel waits for the holder of a lease before it takes the lease away.
+/// How long the kernel waits for the holder of a lease before it takes the lease away; it never
+/// does if it says 0. It was asked once.
 #[must_use]
 pub fn break_time() -> Duration {
-    let said = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
-    let seconds = said.and_then(|said| said.trim().parse().ok());
-    Duration::from_secs(seconds.unwrap_or(BREAK_TIME_SECONDS))
+    static SAID: OnceLock<Duration> = OnceLock::new();
+    *SAID.get_or_init(|| {
+        let said = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
+        break_time_of(said.and_then(|said| said.trim().parse().ok()))
+    })
+}
+
+fn break_time_of(seconds: Option<u64>) -> Duration {
+    match seconds.unwrap_or(BREAK_TIME_SECONDS) {
+        0 => Duration::MAX,
+        seconds => Duration::from_secs(seconds),
+    }
 }
 
 /// Whether the kernel gave what was asked for; `false` if somebody else has it.
@@ -221,5 +231,12 @@ mod tests {
         drop(other);
         assert!(Lease::take(&file).unwrap().is_some());
         assert!(break_time() > Duration::ZERO);
+    }
+
+    #[test]
+    fn r118_a_kernel_that_never_takes_leases_away_says_0() {
+        assert_eq!(break_time_of(Some(0)), Duration::MAX);
+        assert_eq!(break_time_of(Some(7)), Duration::from_secs(7));
+        assert_eq!(break_time_of(None), Duration::from_secs(BREAK_TIME_SECONDS));
     }
 }

@@ -147,6 +147,13 @@ impl Error {
         matches!(self.kind, ErrorKind::Damaged | ErrorKind::NotFound)
     }
 
+    /// Whether it concerns more than the one item at which it was met, so that nobody goes on with
+    /// the next.
+    #[must_use]
+    pub fn is_about_all(&self) -> bool {
+        matches!(self.kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
+    }
+
     /// Whether this copy of something cannot be read here and now, so that another one is looked
     /// for. It does not say that it is lost.
     #[must_use]

@@ -172,3 +172,39 @@ fn r116_what_a_backup_says_to_do_about_a_copied_stub_helps() {
     assert!(fs::read(&copy).unwrap() == before);
     sandbox.run(&["backup", &directory]).expect(0);
 }
+
+#[test]
+fn r116_copies_elsewhere_come_back_that_have_the_inode_number_of_their_original() {
+    let sandbox = with_share();
+    let text = sandbox.path("share/inner/text");
+    let before = fs::read(&text).unwrap();
+    optimize(&sandbox);
+    // As on a new file system, which gives numbers from the first on. Files of a share stay stubs.
+    fs::create_dir(sandbox.path("above")).unwrap();
+    fs::rename(&text, sandbox.path("above/text")).unwrap();
+    let inner = share_command(&sandbox, "repair", "share/inner").expect(0).message("repaired");
+    assert_eq!(inner["files"], 0);
+    let report = share_command(&sandbox, "repair", "above").expect(0).message("repaired");
+    assert_eq!(report["files"], 1);
+    assert!(fs::read(sandbox.path("above/text")).unwrap() == before);
+    assert_eq!(status(&sandbox)["files_optimized"], 3);
+}
+
+#[test]
+fn r116_an_archive_that_keeps_every_second_second_loses_nothing() {
+    let sandbox = with_share();
+    let text = sandbox.path("share/inner/text");
+    let before = fs::read(&text).unwrap();
+    let odd = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_000_000_001_500);
+    File::open(&text).unwrap().set_modified(odd).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    optimize(&sandbox);
+    replace_by_zeros(&text, true, odd - std::time::Duration::from_millis(1500));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(share_command(&sandbox, "optimize", "share").code, 3);
+    sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
+    share_command(&sandbox, "repair", "share").expect(0);
+    share_command(&sandbox, "rehydrate", "share").expect(0);
+    assert!(fs::read(&text).unwrap() == before);
+    assert_eq!(modified(&text), odd);
+}

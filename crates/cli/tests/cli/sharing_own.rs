@@ -9,6 +9,7 @@ use crate::mounted::{Mount, can_mount, succeeds};
 use crate::sharing_random::{Figures, Operation, Pair, Random, Stops, asked, count, work};
 use crate::sharing_users::{NOBODY, can_change_rights, command_as, of_nobody, run_as};
 use crate::support::Sandbox;
+use onefold_lease::Lease;
 use onefold_types::environment::SeededRandomness;
 use rustix::fs::{FallocateFlags, Mode, fallocate, fchmod};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -16,6 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where the test that runs once more finds what it is about.
 const DIRECTORY: &str = "ONEFOLD_TEST_DIRECTORY";
@@ -23,6 +25,10 @@ const DIRECTORY: &str = "ONEFOLD_TEST_DIRECTORY";
 const MAY_MOUNT: [&str; 4] = ["--inh-caps", "+sys_admin", "--ambient-caps", "+sys_admin"];
 /// Operations, unless somebody asks for more.
 const OPERATIONS: u64 = 600;
+/// How long a file server keeps a file that somebody waits for.
+const LEASED: Duration = Duration::from_secs(4);
+/// What is done at once is done by then.
+const MOMENT: Duration = Duration::from_millis(500);
 /// Files are closed after so many.
 const ROUND: u64 = 60;
 
@@ -242,6 +248,66 @@ fn operate(directory: &Path) {
         }
     }
     eprintln!("seed {seed}: {done} operations");
+}
+
+#[test]
+fn r117_what_was_written_below_into_a_read_only_stub_is_what_its_owner_reads() {
+    let test = "r117_what_was_written_below_into_a_read_only_stub_is_what_its_owner_reads";
+    if let Some(directory) = directory_of_nobody() {
+        let read = fs::read(directory.join("share/inner/text")).unwrap();
+        assert!(read.starts_with(b"written below"), "{:?}", &read[..13]);
+        return;
+    }
+    if !can_users_mount() {
+        return;
+    }
+    let sandbox = of_nobody();
+    let text = sandbox.path("share/inner/text");
+    set_mode(&text, 0o444);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let share = sandbox.arg("share");
+    let did = run_as(&sandbox, &NOBODY, &["--json", "share", "optimize", &share]).expect(0);
+    assert_eq!(did.message("optimized")["files_optimized"], 4);
+    let below = OpenOptions::new().write(true).open(&text).unwrap();
+    below.write_all_at(b"written below", 0).unwrap();
+    below.sync_all().unwrap();
+    drop(below);
+    let mount = mounted(&sandbox);
+    run_again_as_nobody(test, &sandbox.path(""));
+    mount.end();
+    assert_eq!(text.metadata().unwrap().mode() & 0o7777, 0o444);
+}
+
+#[test]
+fn r118_a_file_under_a_lease_keeps_nobody_from_changing_permissions_of_others() {
+    let test = "r118_a_file_under_a_lease_keeps_nobody_from_changing_permissions_of_others";
+    if let Some(directory) = directory_of_nobody() {
+        let share = directory.join("share");
+        let leased = share.join("inner/small");
+        let opening = std::thread::spawn(move || OpenOptions::new().write(true).open(leased));
+        std::thread::sleep(MOMENT);
+        let begun = Instant::now();
+        set_mode(&share.join("large"), 0o600);
+        assert!(begun.elapsed() < LEASED / 2, "{:?}", begun.elapsed());
+        assert!(!opening.is_finished());
+        opening.join().unwrap().unwrap();
+        return;
+    }
+    if !can_users_mount() {
+        return;
+    }
+    let sandbox = of_nobody();
+    set_mode(&sandbox.path("share/inner/small"), 0o200);
+    let leased = OpenOptions::new().write(true).open(sandbox.path("share/inner/small")).unwrap();
+    let mount = mounted(&sandbox);
+    let server = std::thread::spawn(move || {
+        let lease = Lease::take(&leased).unwrap().unwrap();
+        crate::mounted::wait_until("somebody asks for it", || !lease.is_held().unwrap());
+        std::thread::sleep(LEASED);
+    });
+    run_again_as_nobody(test, &sandbox.path(""));
+    server.join().unwrap();
+    mount.end();
 }
 
 #[test]

@@ -6,9 +6,10 @@ use crate::mounted::{Mount, can_mount, succeeds};
 use crate::sharing::{optimize, with_share};
 use crate::support::Sandbox;
 use onefold_engine::primary::share::BELOW_ATTRIBUTE;
-use rustix::fs::{AtFlags, CWD, StatxFlags};
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use onefold_engine::stub::ATTRIBUTE;
+use rustix::fs::{AtFlags, CWD, StatxFlags, XattrFlags, setxattr};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -105,6 +106,41 @@ fn r120_no_job_shows_another_time_and_a_killed_one_leaves_none() {
         assert_eq!(modified(&path), set, "mounted: {is_mounted}");
     }
     assert!(fs::read(&path).unwrap() == random_bytes(1, LARGE_BYTES));
+}
+
+#[test]
+fn r120_what_else_is_changed_through_the_mount_leaves_no_time_of_a_killed_job() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = with_large(LARGE_BYTES);
+    optimize(&sandbox);
+    kill_at_bringing_back(&sandbox);
+    let (path, other) = (sandbox.path("share/file"), sandbox.path("share/other"));
+    let mut left = vec![0; 4096];
+    let length = rustix::fs::getxattr(&path, ATTRIBUTE, &mut left[..]).unwrap();
+    let changes: [(&str, &dyn Fn()); 6] = [
+        ("chmod", &|| fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap()),
+        ("chown", &|| std::os::unix::fs::chown(&path, Some(1), None).unwrap()),
+        ("setxattr", &|| setxattr(&path, "user.some", b"", XattrFlags::empty()).unwrap()),
+        ("touch -a", &|| assert!(succeeds("touch", &["-a", path.to_str().unwrap()]))),
+        ("link", &|| fs::hard_link(&path, &other).unwrap()),
+        ("rename", &|| fs::rename(&other, path.with_file_name("again")).unwrap()),
+    ];
+    for (what, change) in changes {
+        // The job was killed once more, when it had brought back what is there.
+        setxattr(&path, ATTRIBUTE, &left[..length], XattrFlags::empty()).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut first = [0];
+        file.read_exact_at(&mut first, 0).unwrap();
+        file.write_all_at(&first, 0).unwrap();
+        drop(file);
+        let mount = Mount::share(&sandbox, "share");
+        change();
+        assert_eq!(modified(&path), UNIX_EPOCH + LONG_AGO, "{what}");
+        mount.end();
+        assert_eq!(modified(&path), UNIX_EPOCH + LONG_AGO, "below, after {what}");
+    }
 }
 
 #[test]

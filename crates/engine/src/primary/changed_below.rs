@@ -92,7 +92,7 @@ impl ChangedBelow {
             &mut |met| {
                 job.interrupt.check()?;
                 match found.stub(&tree, share, &met, job) {
-                    Err(error) if is_about_all(error.kind()) => Err(error),
+                    Err(error) if error.is_about_all() => Err(error),
                     Err(error) => {
                         job.observer.problem(&path::display(met.path), &error);
                         Ok(())
@@ -233,10 +233,6 @@ pub fn keep(stub: &StubFile, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
         emptying::put_back(stub.file(), modified)?;
     }
     kept
-}
-
-fn is_about_all(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
 }
 
 #[cfg(test)]

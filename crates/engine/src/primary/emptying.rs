@@ -538,6 +538,28 @@ pub fn put_pending_back(file: &File, stub: &StubFile) -> Result<()> {
     }
 }
 
+/// The same of a file that no job is at and nobody has open as a stub, and that said it was modified
+/// and changed then.
+pub fn settle_time(
+    repository: &Repository,
+    file: &File,
+    (modified, changed): (Time, Time),
+) -> Result<()> {
+    let Some(value) = stub::value(file)? else { return Ok(()) };
+    let inode = file.metadata().context(|| "its status")?.ino();
+    let (owner, mut stub) = stub::open(repository, inode, &value)?;
+    let Some(pending) = times::pending(&stub, modified, changed) else { return Ok(()) };
+    put_back(file, pending)?;
+    match stub.is_untouched() {
+        // It may have to be emptied still.
+        true => Ok(()),
+        false => {
+            stub.are_times_pending = false;
+            stub::write(repository, owner, file, &stub)
+        }
+    }
+}
+
 fn blocks(file: &File) -> Result<u64> {
     Ok(file.metadata().context(|| "its status")?.blocks() * BLOCK_BYTES)
 }

@@ -8,14 +8,15 @@
 //! Each file that a manifest names is looked at under its path.
 //! 1. It is *lost* if it has the size and the time of that version and no attribute, and zeros
 //!    where the version has data: everywhere, or, of a stub of which something had come back, in
-//!    some granule. Copies may round times down.
+//!    some granule. Copies may round times.
 //! 2. A file that was not touched since the manifest was made is what the manifest says.
 //! 3. Who repairs makes a lost file a stub again, of the version that the manifest names. Granules
 //!    that hold something else than zeros are the file's own.
 //!
 //! # Invariants
 //! - A lost file is no version of anything: no job stores it.
-//! - As long as a file is lost, no manifest of the directory is forgotten.
+//! - As long as a file is lost, or could not be looked at, no manifest of the directory is forgotten,
+//!   and no job stores that file.
 //! - Whoever really writes zeros changes the time or the size, which makes a new version.
 //!
 //! # Concurrency
@@ -25,11 +26,12 @@ use super::emptying::{self, Privileges};
 use super::share::{Share, open_directory};
 use crate::ingest::attributes;
 use crate::ingest::stubs::by_handle;
-use crate::job::Job;
+use crate::job::{Interrupt, Job};
 use crate::repository::Repository;
 use crate::session::Snapshot;
 use crate::stub::{self, stub_file};
 use crate::tree::{FileReader, TreeReader, path};
+use crate::user_file;
 use onefold_format::node::{Entry, EntryKind, Reference, Time};
 use onefold_format::stub::{Stub, StubOwner};
 use onefold_lease::Lease;
@@ -37,6 +39,7 @@ use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -57,12 +60,26 @@ const MAY_BE_LOST: &str = "it shows nothing but zeros, as a copy of a stub does,
 const LAST_BYTES: u64 = 16 << 10;
 /// Lost files of a share that a run goes on beside.
 pub const LOST_FILES_MAX: usize = 1 << 18;
+/// Directories that are not looked at again.
+const SEEN_MAX: usize = 1 << 16;
 
-/// The lost files of a share, by inode.
+/// The lost files of a share.
 #[derive(Clone, Debug, Default)]
 pub struct LostStubs {
+    /// What no job stores: they are lost, or could not be looked at.
     inodes: HashSet<u64>,
+    files: u64,
+    unseen: Unseen,
+}
+
+/// What could not be looked at.
+#[derive(Clone, Debug, Default)]
+struct Unseen {
     errors: u64,
+    /// Files of these.
+    files: Vec<u64>,
+    /// Whether there are others, which nobody can name.
+    has_more: bool,
 }
 
 impl LostStubs {
@@ -77,20 +94,31 @@ impl LostStubs {
     ) -> Result<Self> {
         let mut found = Self::default();
         let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).collect();
-        let errors = each(repository, share, &roots, job, &mut |lost| {
+        let unseen = each(repository, share, &roots, job, &mut |lost| {
             if lost.is_of_that_time && found.note(lost.inode)? {
+                found.files += 1;
                 job.observer.problem(&path::display(lost.path), &told(LOST));
             }
             Ok(())
         })?;
-        found.errors = errors;
+        for inode in &unseen.files {
+            found.note(*inode)?;
+        }
+        found.unseen = unseen;
         Ok(found)
     }
 
     /// How much could not be looked at.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.errors
+        self.unseen.errors
+    }
+
+    /// Whether there may be lost files of which not even the inode is known: whoever stores files
+    /// that are no stubs could store their zeros.
+    #[must_use]
+    pub fn may_be_more(&self) -> bool {
+        self.unseen.has_more
     }
 
     /// Takes notice of one; whether it was not known.
@@ -108,10 +136,10 @@ impl LostStubs {
     /// How many there are.
     #[must_use]
     pub fn files(&self) -> u64 {
-        self.inodes.len() as u64
+        self.files
     }
 
-    /// Their inodes.
+    /// What no job stores.
     #[must_use]
     pub fn inodes(&self) -> &HashSet<u64> {
         &self.inodes
@@ -138,7 +166,7 @@ pub fn make_stubs(
 ) -> Result<Found> {
     let mut found = Found::default();
     let roots: Vec<Reference> = manifests.iter().rev().map(|one| one.record.root).collect();
-    let errors = each(repository, share, &roots, job, &mut |lost| {
+    let unseen = each(repository, share, &roots, job, &mut |lost| {
         let made = match lost.is_of_that_time {
             true => make_stub(repository, share, lost),
             false => Err(told(MAY_BE_LOST)),
@@ -148,7 +176,7 @@ pub fn make_stubs(
                 found.files += 1;
                 found.bytes += lost.stored.size;
             }
-            Err(error) if is_about_all(error.kind()) => return Err(error),
+            Err(error) if error.is_about_all() => return Err(error),
             Err(error) => {
                 found.failed += 1;
                 job.observer.problem(&path::display(lost.path), &error);
@@ -156,16 +184,12 @@ pub fn make_stubs(
         }
         Ok(())
     })?;
-    found.failed += errors;
+    found.failed += unseen.errors;
     Ok(found)
 }
 
 fn told(what: &str) -> Error {
     Error::new(ErrorKind::Source, what)
-}
-
-fn is_about_all(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
 }
 
 /// A lost file.
@@ -185,32 +209,34 @@ struct Open {
     entries: std::vec::IntoIter<Entry>,
 }
 
-/// Calls `each` with the lost files that manifests with these roots name; says how much could not
-/// be looked at, which is told. What is damaged in the store names nothing.
+/// Directories of manifests that were looked at, by path and content: most are the same in each.
+type Seen = HashSet<(Vec<u8>, Reference)>;
+
+/// Calls `each` with the lost files that manifests with these roots name; says what could not be
+/// looked at, which is told. What is damaged in the store names nothing.
 fn each(
     repository: &Arc<Repository>,
     share: &Share,
     roots: &[Reference],
     job: &Job,
     each: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
-) -> Result<u64> {
+) -> Result<Unseen> {
     let tree = Arc::new(TreeReader::open(repository)?);
     let is_copy = !matches!(share.standing(), super::addresses::Standing::Own);
-    let mut errors = 0;
+    let (mut unseen, mut seen) = (Unseen::default(), Seen::new());
     for root in roots {
         let top = open_directory(share.directory(), Path::new("."))?;
         let mut open = Vec::new();
-        let mut looked = enter(&tree, &mut open, Ok(top), (Vec::new(), *root));
+        let mut looked = enter((&tree, &mut seen), &mut open, Ok(top), (Vec::new(), *root));
         loop {
             match looked {
                 Ok(()) => {}
-                Err(Passed(error)) if error.is_lost() => {}
-                Err(Passed(error)) if !is_about_all(error.kind()) => {
-                    errors += 1;
+                Err(Passed(inode, error)) if !error.is_about_all() => {
+                    unseen.note(inode, &error);
                     let at = open.last().map_or(&b"/"[..], |open: &Open| &open.path[..]);
                     job.observer.problem(&path::display(at), &error);
                 }
-                Err(Passed(error) | Stop(error)) => return Err(error),
+                Err(Passed(_, error) | Stop(error)) => return Err(error),
             }
             job.interrupt.check()?;
             let depth = open.len();
@@ -225,43 +251,67 @@ fn each(
                 (EntryKind::Directory, Some(content)) if depth < limits::DEPTH_MAX => {
                     let name = Path::new(OsStr::from_bytes(&stored.name));
                     let inner = open_directory(&*directory, name);
-                    enter(&tree, &mut open, inner, (path, content))
+                    enter((&tree, &mut seen), &mut open, inner, (path, content))
                 }
                 (EntryKind::File, Some(_)) => {
-                    match look_at(&tree, directory, (&path[..], &stored), is_copy) {
-                        Ok(Some(lost)) => each(&lost).map_err(Stop),
-                        Ok(None) => Ok(()),
-                        Err(error) => Err(Passed(error)),
-                    }
+                    let of = (&path[..], &stored);
+                    let looked = look_at(&tree, directory, of, (is_copy, &job.interrupt));
+                    looked.and_then(|lost| lost.map_or(Ok(()), |lost| each(&lost).map_err(Stop)))
                 }
                 _ => Ok(()),
             };
         }
     }
-    Ok(errors)
+    Ok(unseen)
+}
+
+impl Unseen {
+    fn note(&mut self, inode: Option<u64>, error: &Error) {
+        self.errors += 1;
+        self.files.extend(inode);
+        // Nobody stores files of a directory that he may not enter.
+        self.has_more |= inode.is_none() && error.kind() != ErrorKind::NotPermitted;
+    }
 }
 
 use Ended::{Passed, Stop};
 
 /// Why a look ended early.
 enum Ended {
-    /// One file could not be looked at.
-    Passed(Error),
+    /// A file, of this inode if that is known, or a directory could not be looked at.
+    Passed(Option<u64>, Error),
     /// The called function wants no more.
     Stop(Error),
 }
 
-/// Goes on with a directory, if it is still there.
+/// Goes on with a directory, if it is still there, and was not looked at.
 fn enter(
-    tree: &TreeReader,
+    (tree, seen): (&TreeReader, &mut Seen),
     open: &mut Vec<Open>,
     directory: Result<OwnedFd>,
     (path, content): (Vec<u8>, Reference),
 ) -> Result<(), Ended> {
-    let Ok(directory) = directory else { return Ok(()) };
-    let entries = tree.entries(content).map_err(Passed)?.into_iter();
+    let directory = match directory {
+        Err(error) if error.os_code().is_some_and(is_gone) => return Ok(()),
+        directory => directory.map_err(|error| Passed(None, error))?,
+    };
+    if seen.contains(&(path.clone(), content)) {
+        return Ok(());
+    }
+    let entries = match tree.entries(content) {
+        Err(error) if error.is_lost() => return Ok(()),
+        entries => entries.map_err(|error| Passed(None, error))?.into_iter(),
+    };
+    if seen.len() < SEEN_MAX {
+        seen.insert((path.clone(), content));
+    }
     open.push(Open { directory, path, entries });
     Ok(())
+}
+
+/// Whether an error number says that something else, or nothing, has a name.
+fn is_gone(code: i32) -> bool {
+    [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].iter().any(|errno| errno.raw_os_error() == code)
 }
 
 /// A file that a manifest names, if it is lost.
@@ -269,11 +319,16 @@ fn look_at<'a>(
     tree: &Arc<TreeReader>,
     directory: &'a OwnedFd,
     (path, stored): (&'a [u8], &'a Entry),
-    is_copy: bool,
-) -> Result<Option<Lost<'a>>> {
+    (is_copy, interrupt): (bool, &Interrupt),
+) -> Result<Option<Lost<'a>>, Ended> {
     let name = OsStr::from_bytes(&stored.name);
-    let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
-        return Ok(None);
+    let failed = |what, errno: Errno| {
+        let error = Error::io(what, errno.into());
+        error.context(path::display(&stored.name))
+    };
+    let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(errno) if is_gone(errno.raw_os_error()) => return Ok(None),
+        stat => stat.map_err(|errno| Passed(None, failed("its status", errno)))?,
     };
     let state = attributes::entry_of(Vec::new(), &stat);
     let is_of_that_time = is_same_time(stored.modified, state.modified);
@@ -282,24 +337,40 @@ fn look_at<'a>(
     if !is_meant || is_untouched || !(is_of_that_time || is_copy) {
         return Ok(None);
     }
-    // Whoever reads the file tells what is wrong with it.
-    let Ok(None) = stub::value_at(&by_handle(directory, name)) else { return Ok(None) };
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else {
-        return Ok(None);
-    };
-    let reader = FileReader::open(Arc::clone(tree), stored)?;
-    let is_whole = stored.changed != Time::default() || !is_of_that_time;
-    let is_lost = has_lost(&File::from(file), &reader, (stored.size, is_whole))?;
     let inode = state.inode;
+    let passed = |error: Error| Passed(Some(inode), error.context(path::display(&stored.name)));
+    match stub::value_at(&by_handle(directory, name)) {
+        Ok(None) => {}
+        // Whoever reads the file tells what is wrong with it.
+        Ok(Some(_)) => return Ok(None),
+        Err(error) if error.is_lost() => return Ok(None),
+        Err(error) => return Err(passed(error)),
+    }
+    let file = match user_file::open(directory, name, OFlags::RDONLY, interrupt) {
+        Err(errno) if is_gone(errno.raw_os_error()) => return Ok(None),
+        file => file.map_err(|errno| Passed(Some(inode), failed("opening it", errno)))?,
+    };
+    let is_whole = stored.changed != Time::default() || !is_of_that_time;
+    let is_lost = FileReader::open(Arc::clone(tree), stored)
+        .and_then(|reader| has_lost(&file, &reader, (stored.size, is_whole)));
+    let is_lost = match is_lost {
+        Err(error) if error.is_lost() => false,
+        is_lost => is_lost.map_err(passed)?,
+    };
     Ok(is_lost.then_some(Lost { directory, path, stored, inode, is_of_that_time }))
 }
 
-/// Whether a time is what a copy makes of another one: the same, or rounded down.
+/// Whether a time is what a copy makes of another one: the same, or rounded as a file system or a
+/// format of archives keeps times.
 fn is_same_time(stored: Time, copied: Time) -> bool {
-    let rounded = |unit: u32| stored.nanoseconds / unit * unit == copied.nanoseconds;
-    let units = [1, 100, 1000, 1_000_000, 1_000_000_000];
-    stored.seconds == copied.seconds && units.into_iter().any(rounded)
+    const SECOND_NS: i128 = 1_000_000_000;
+    let of = |time: Time| i128::from(time.seconds) * SECOND_NS + i128::from(time.nanoseconds);
+    let (stored, copied) = (of(stored), of(copied));
+    let is_down = |unit: i128| stored - stored.rem_euclid(unit) == copied;
+    let units = [1, 100, 1000, 1_000_000, 10_000_000, SECOND_NS, 2 * SECOND_NS];
+    // Who writes archives or FAT rounds up as well.
+    let is_up = copied % (2 * SECOND_NS) == 0 && (0..2 * SECOND_NS).contains(&(copied - stored));
+    units.into_iter().any(is_down) || is_up
 }
 
 /// Whether a file has zeros where the store has data: everywhere if it was all in the store, else
@@ -420,13 +491,19 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_the_time_of_its_original_or_one_rounded_down() {
+    fn r116_a_copy_has_the_time_of_its_original_or_a_rounded_one() {
         let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
         let stored = time(7, 123_456_789);
-        for nanoseconds in [123_456_789, 123_456_700, 123_456_000, 123_000_000, 0] {
+        for nanoseconds in [123_456_789, 123_456_700, 123_456_000, 123_000_000, 120_000_000, 0] {
             assert!(is_same_time(stored, time(7, nanoseconds)), "{nanoseconds}");
         }
-        assert!(!is_same_time(stored, time(8, 0)));
-        assert!(!is_same_time(stored, time(7, 123_456_790)));
+        // FAT keeps every second second; some round up.
+        for seconds in [6, 8] {
+            assert!(is_same_time(stored, time(seconds, 0)), "{seconds}");
+        }
+        assert!(is_same_time(time(-7, 5), time(-8, 0)));
+        for other in [time(9, 0), time(5, 0), time(4, 0), time(6, 1), time(7, 123_456_790)] {
+            assert!(!is_same_time(stored, other), "{other:?}");
+        }
     }
 }

@@ -95,6 +95,13 @@ pub struct OptimizeOptions {
 }
 
 impl OptimizeOptions {
+    /// Nothing becomes a stub as long as what is a lost one is not known.
+    fn beside(&self, lost: &LostStubs) -> Self {
+        let nothing = ColdFiles { modified_before_ns: i64::MIN, size_min_bytes: u64::MAX };
+        let cold = if lost.may_be_more() { Some(nothing) } else { self.cold };
+        Self { cold, ..self.clone() }
+    }
+
     /// What may be stored before something is emptied; `None`: all.
     ///
     /// On one disk with the store everything takes room twice until it is emptied. Half of what is
@@ -146,6 +153,7 @@ pub fn optimize(
     };
     let ChangedBelow { written: written_below, moved: moved_here, .. } = changed;
     let lost = LostStubs::look(repository, share, &earlier, job)?;
+    let options = &options.beside(&lost);
     let mut report =
         OptimizeReport { elsewhere, written_below, moved_here, lost, ..OptimizeReport::default() };
     let (turns, errors) = turns::plan(share, options.partitions, job)?;
@@ -254,7 +262,7 @@ fn keep_twice(
     let by = (&options.backup, options.by.as_str());
     match second_copies::keep(repository, share, roots, by, job) {
         Ok(kept) => report.second_copies = kept,
-        Err(error) if is_about_all(error.kind()) => return Err(error),
+        Err(error) if error.is_about_all() => return Err(error),
         Err(error) => {
             report.errors += 1;
             job.observer.problem("second copies", &error);
@@ -386,11 +394,6 @@ struct Waiting {
     stored: Entry,
 }
 
-/// Whether an error concerns more than one file.
-fn is_about_all(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
-}
-
 /// A path in the share, for messages.
 fn shown(path: &Path) -> String {
     path::display(&path::join(b"/", path.as_os_str().as_bytes()))
@@ -454,7 +457,7 @@ impl Run<'_> {
     /// Tells of what concerns one file or directory, which may need what it needed; anything else
     /// ends the job.
     fn failed(&mut self, shown: &str, error: Error) -> Result<()> {
-        if is_about_all(error.kind()) {
+        if error.is_about_all() {
             return Err(error);
         }
         self.report.errors += 1;

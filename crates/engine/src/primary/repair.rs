@@ -12,6 +12,7 @@
 //! stubs become ordinary files, and once there is none what is Onefold's in it goes. What keeps the
 //! data of the original's stubs is not touched.
 
+use super::addresses::Standing;
 use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
 use super::disk;
@@ -29,9 +30,10 @@ use crate::session::{Snapshot, SnapshotList};
 use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
 use crate::user_file;
+use onefold_format::stub::StubOwner;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -98,7 +100,9 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
     let lost = lost_stubs::make_stubs(repository, share, &own, job)?;
     let mut report = RepairReport { files: lost.files, bytes: lost.bytes };
     let written = |path: &[u8]| changed_below::tell_written(share, path, job);
-    bring_all_back(repository, (share.directory(), &written), &mut report, job)?;
+    // What was moved here is the share's by now.
+    let is_own = |owner: StubOwner, met: &Met<'_>| Ok(owner.inode == met.entry.inode);
+    bring_all_back(repository, share.directory(), (&is_own, &written), &mut report, job)?;
     Ok(report)
 }
 
@@ -117,11 +121,30 @@ pub fn repair_copied_files(
         job.observer.problem(&path::display(path), &error);
         Ok(())
     };
+    // Two files may have the same number by chance. Those of a share stay what they are.
+    let is_own = |owner: StubOwner, met: &Met<'_>| {
+        Ok(owner.inode == met.entry.inode && is_in_share(&directory, owner, met.path)?)
+    };
     let mut report = RepairReport::default();
-    bring_all_back(repository, (opened.as_fd(), &written), &mut report, job)?;
+    bring_all_back(repository, opened.as_fd(), (&is_own, &written), &mut report, job)?;
     Ok(report)
 }
 
+/// Whether a file lies in the directory of the share that its stub is of, where that may be used.
+fn is_in_share(directory: &Path, owner: StubOwner, path: &[u8]) -> Result<bool> {
+    let below = path.strip_prefix(b"/").unwrap_or(path);
+    let file = directory.join(OsStr::from_bytes(below));
+    for above in file.ancestors().skip(1).filter(|above| stub::has_control(CWD, above)) {
+        let share = Share::look_at(above)?;
+        if share.id == owner.share {
+            return Ok(matches!(share.standing(), Standing::Own | Standing::Alias(_)));
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a stub of this owner is of the file that was met, and no copy.
+type IsOwn<'a> = &'a dyn Fn(StubOwner, &Met<'_>) -> Result<bool>;
 /// Hears of a file by its path.
 type Hears<'a> = &'a dyn Fn(&[u8]) -> Result<()>;
 
@@ -129,7 +152,8 @@ type Hears<'a> = &'a dyn Fn(&[u8]) -> Result<()>;
 /// has written into.
 fn bring_all_back(
     repository: &Arc<Repository>,
-    (directory, written): (BorrowedFd<'_>, Hears<'_>),
+    directory: BorrowedFd<'_>,
+    by: (IsOwn<'_>, Hears<'_>),
     report: &mut RepairReport,
     job: &Job,
 ) -> Result<()> {
@@ -140,7 +164,7 @@ fn bring_all_back(
         &mut |met| {
             job.interrupt.check()?;
             job.progress.add(1, met.entry.size);
-            match bring_back(&tree, &met, written, job) {
+            match bring_back(&tree, &met, by, job) {
                 Ok(true) => {
                     report.files += 1;
                     report.bytes += met.entry.size;
@@ -159,13 +183,13 @@ fn bring_all_back(
 fn bring_back(
     tree: &Arc<TreeReader>,
     met: &Met<'_>,
-    written: Hears<'_>,
+    (is_own, written): (IsOwn<'_>, Hears<'_>),
     job: &Job,
 ) -> Result<bool> {
     let name = OsStr::from_bytes(&met.entry.name);
     let Some(value) = stub::value_at(&by_handle(met.directory, name))? else { return Ok(false) };
     let (owner, _) = stub::open_copied(tree.chunks().repository(), &value)?;
-    if owner.inode == met.entry.inode {
+    if is_own(owner, met)? {
         return Ok(false);
     }
     let file = user_file::open(met.directory, name, OFlags::RDWR, &job.interrupt)

@@ -26,8 +26,10 @@ pub fn changing() -> MutexGuard<'static, ()> {
     CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a file of a directory, and no link, as its owner if its permissions forbid it.
+/// Opens a file of a directory, and no link, without waiting, as its owner if its permissions forbid
+/// it.
 pub fn open_at(directory: impl AsFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NONBLOCK;
     let open = |flags| rustix::fs::openat(&directory, name, flags, Mode::empty());
     match open(flags | OFlags::NOFOLLOW) {
         Err(Errno::ACCESS) => {}
@@ -38,7 +40,8 @@ pub fn open_at(directory: impl AsFd, name: &OsStr, flags: OFlags) -> Result<Owne
     as_owner(&item, || rustix::fs::open(&path, flags, Mode::empty()))
 }
 
-/// Does something with a file, as its owner if its permissions forbid it.
+/// Does something with a file, as its owner if its permissions forbid it. It waits for nobody: all
+/// that change permissions wait for it.
 pub fn as_owner<T>(
     file: impl AsFd,
     mut work: impl FnMut() -> Result<T, Errno>,

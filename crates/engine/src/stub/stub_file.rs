@@ -243,9 +243,10 @@ impl StubFile {
             let run = self.run(at, end);
             let piece = &bytes[done..(run.end.min(end) - offset) as usize];
             let range = at..at + piece.len() as u64;
-            let owned = if run.is_own { Ok(()) } else { self.make_own(&range, None) };
-            let written =
-                owned.and_then(|()| write_some_at(&self.file, piece, at).context(|| "writing it"));
+            let written = match run.is_own {
+                true => write_some_at(&self.file, piece, at).context(|| "writing it"),
+                false => self.write_first(&range, piece),
+            };
             match written {
                 Ok(written) => {
                     at += written as u64;
@@ -267,9 +268,43 @@ impl StubFile {
         self.take_times()?;
         let length = range.end - range.start;
         self.make_own(&range, Some(&range))?;
-        rustix::fs::fallocate(&self.file, flags, range.start, length)
-            .map_err(std::io::Error::from)
-            .context(|| "taking data out of it")
+        // Zeros may take room.
+        self.with_room_for(length, || {
+            rustix::fs::fallocate(&self.file, flags, range.start, length)
+                .map_err(std::io::Error::from)
+                .context(|| "taking data out of it")
+        })
+    }
+
+    /// Writes what is the store's so far; says how much. What was a hole there takes room only now.
+    fn write_first(&self, range: &Range<u64>, bytes: &[u8]) -> Result<usize> {
+        self.make_own(range, None)?;
+        let mut done = 0;
+        let mut write = || {
+            while done < bytes.len() {
+                let at = range.start + done as u64;
+                match write_some_at(&self.file, &bytes[done..], at).context(|| "writing it")? {
+                    0 => break,
+                    written => done += written,
+                }
+            }
+            Ok(())
+        };
+        match self.with_room_for(bytes.len() as u64, &mut write) {
+            Err(error) if done == 0 => Err(error),
+            // What is written is written, and whoever goes on hears of it.
+            _ => Ok(done),
+        }
+    }
+
+    /// Does something again as long as the disk is full and there is room set aside.
+    fn with_room_for<T>(&self, bytes: u64, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match work() {
+                Err(error) if error.is_full_disk() && self.makes_room(bytes) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Makes the granules of a range the file's own, durably: whoever asks is about to change it.
@@ -285,12 +320,7 @@ impl StubFile {
             return Ok(());
         }
         let bytes = (granules.len() as u64) << self.stub().granule_log2;
-        loop {
-            match self.own(&granules, range, punched) {
-                Err(error) if error.is_full_disk() && self.makes_room(bytes) => {}
-                done => break done?,
-            }
-        }
+        self.with_room_for(bytes, || self.own(&granules, range, punched))?;
         self.file.sync_all().context(|| "making the stub durable")
     }
 

@@ -5,10 +5,12 @@ use crate::shares::{World, options};
 use onefold_engine::job::Interrupt;
 use onefold_engine::primary::emptying::{self, Left, LeftAlone, Prepared};
 use onefold_engine::primary::rehydrate::rehydrate;
+use onefold_engine::primary::repair;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, stub};
 use onefold_format::node::EntryKind;
+use onefold_lease::Lease;
 use onefold_store::layers::{Fault, Faulty};
 use onefold_types::{ErrorKind, Result};
 use rustix::fs::{FallocateFlags, FlockOperation, fcntl_lock};
@@ -157,5 +159,35 @@ fn r118_a_write_fails_if_a_job_is_at_the_file_for_too_long_and_keeps_jobs_away_i
     let taken = fcntl_lock(&job, FlockOperation::NonBlockingLockExclusive);
     assert!(taken.is_err(), "a job could get at it");
     drop((stub, job));
+    world.assert_holds("file", &data);
+}
+
+#[test]
+fn r116_a_lost_stub_that_somebody_has_a_lease_of_is_waited_for_and_not_stored() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(36, 300_000);
+    world.write("file", &data);
+    world.optimize();
+    rustix::fs::removexattr(world.path("file"), stub::ATTRIBUTE).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    // As a file server has one of a file that its client has open.
+    let file = File::options().read(true).write(true).open(world.path("file")).unwrap();
+    let (taken, is_taken) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let lease = Lease::take(&file).unwrap().unwrap();
+        taken.send(()).unwrap();
+        let began = Instant::now();
+        while lease.is_held().unwrap() && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    is_taken.recv().unwrap();
+    let report = world.optimize();
+    server.join().unwrap();
+    assert_eq!((report.lost.files(), report.emptied.files), (1, 0), "{report:?}");
+    world.collect();
+    let (repository, job) = (world.repository(), Job::unattended().0);
+    assert_eq!(repair::repair(&repository, &world.share(), &job).unwrap().files, 1);
     world.assert_holds("file", &data);
 }

@@ -153,6 +153,7 @@ impl Served {
         let item = self.item(number)?;
         let is_file = below::status_of(item.as_fd())?.attributes.kind == FileType::RegularFile;
         if !is_file || change.modified.is_none() {
+            self.settle_time(number, item.as_fd());
             return self.change_item(number, change);
         }
         // No job puts times back while it is open; who may not open it sets them all the same.

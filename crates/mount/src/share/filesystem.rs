@@ -177,7 +177,7 @@ impl Filesystem for ShareFilesystem {
         let may_wait = match &entered {
             Now::Entered(inode) => inode.stub().is_some(),
             Now::Waits => true,
-            Now::NoFile => false,
+            Now::NoFile => self.served.open.is_opening(number.0),
         };
         self.answer(may_wait, move |served| {
             let changed = served.change(of, &change);
@@ -258,7 +258,8 @@ impl Filesystem for ShareFilesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let may_wait = self.served.is_being_opened(new_parent.0, new_name);
+        let may_wait = self.served.is_being_opened(new_parent.0, new_name)
+            || self.served.is_being_opened(parent.0, name);
         let (name, new_name) = (name.to_owned(), new_name.to_owned());
         self.answer(may_wait, move |served| {
             let (from, to) = ((parent.0, &*name), (new_parent.0, &*new_name));
@@ -488,7 +489,10 @@ impl Filesystem for ShareFilesystem {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        replies::empty(self.served.set_attribute(number.0, (name, value), flags), reply);
+        let (name, value) = (name.to_owned(), value.to_vec());
+        self.answer(self.served.open.is_opening(number.0), move |served| {
+            replies::empty(served.set_attribute(number.0, (&name, &value), flags), reply);
+        });
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, room: u32, reply: ReplyXattr) {
@@ -500,7 +504,10 @@ impl Filesystem for ShareFilesystem {
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        replies::empty(self.served.remove_attribute(number.0, name), reply);
+        let name = name.to_owned();
+        self.answer(self.served.open.is_opening(number.0), move |served| {
+            replies::empty(served.remove_attribute(number.0, &name), reply);
+        });
     }
 
     fn fallocate(

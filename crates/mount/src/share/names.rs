@@ -233,10 +233,26 @@ impl Served {
         }
     }
 
+    /// Puts a pending time of a stub back before it is named otherwise. `is_kept` says whether
+    /// others are kept from opening it.
+    fn settle_named(&self, directory: &OwnedFd, name: &OsStr, (named, is_kept): (&Named, bool)) {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened =
+            named.is_stub.then(|| rustix::fs::openat(directory, name, flags, Mode::empty()));
+        match (opened, is_kept) {
+            (Some(Ok(item)), true) => self.settle_opened(named.number, item.as_fd()),
+            (Some(Ok(item)), false) => self.settle_time(named.number, item.as_fd()),
+            _ => {}
+        }
+    }
+
     pub(super) fn unlink(&self, parent: u64, name: &OsStr) -> Answer<()> {
         self.refuse_control(parent, name)?;
         let directory = self.nodes.directory(parent)?;
         let (_opening, named) = self.losing(&directory, name)?;
+        if named.links > 1 {
+            self.settle_named(&directory, name, (&named, true));
+        }
         if !self.hide_if_open(&directory, name, &named)? {
             rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(failed)?;
         }
@@ -272,6 +288,7 @@ impl Served {
         self.refuse_control(new_parent, new_name)?;
         let (from, to) = (self.nodes.directory(parent)?, self.nodes.directory(new_parent)?);
         let moved = self.named(&from, name)?;
+        self.settle_named(&from, name, (&moved, false));
         let kernel = rustix::fs::RenameFlags::from_bits(flags.bits()).ok_or(Errno::EINVAL)?;
         let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let is_there = match exchanges {
@@ -284,6 +301,11 @@ impl Served {
             Err(error) if error.code() == Errno::ENOENT.code() => (None, None),
             Err(error) => return Err(error),
         };
+        if let Some(there) = &there
+            && there.number != moved.number
+        {
+            self.settle_named(&to, new_name, (there, !exchanges));
+        }
         let _moving = self.note_move(&moved)?;
         let (mut _moving_too, mut kept) = (None, None);
         if let Some(there) = &there {
@@ -329,6 +351,7 @@ impl Served {
         let is_stub = matches!(asked, Ok(_) | Err(rustix::io::Errno::ACCESS));
         let _moving = match is_stub {
             true => {
+                self.settle_time(number, item.as_fd());
                 let noted = self.share.note_move();
                 Some(noted.map_err(|error| self.failed(number, &error))?)
             }

@@ -8,7 +8,8 @@
 //!
 //! # Invariant
 //! `Served::enter_now` waits for nobody: not for the store, not for a job that holds a lease, and
-//! not for another thread that opens the same file.
+//! not for another thread that opens the same file. Nor does who gives himself a right for a moment,
+//! whom all others wait for who change permissions: a file under a lease is asked for again later.
 
 use super::Answer;
 use super::below::{self, failed};
@@ -18,6 +19,7 @@ use fuser::{Errno, FileType};
 use onefold_engine::primary::changed_below;
 use onefold_engine::stub::stub_file::{Room, has_left_over};
 use onefold_engine::stub::{self, StubFile, permissions};
+use onefold_engine::user_file;
 use onefold_types::Error;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -42,7 +44,7 @@ impl Served {
         // opened, changed and closed it.
         let _opening = self.open.opening(number);
         if let Some(open) = self.open.enter_again(number) {
-            if is_to_write && let Err(error) = self.make_writable(&open) {
+            if is_to_write && let Err(error) = self.make_writable(&open, true) {
                 self.open.leave(number);
                 return Err(error);
             }
@@ -57,7 +59,7 @@ impl Served {
     pub(super) fn enter_now(&self, number: u64, is_to_write: bool) -> Now {
         let Some(_opening) = self.open.opening_now(number) else { return Now::Waits };
         if let Some(open) = self.open.enter_again(number) {
-            if is_to_write && self.make_writable(&open).is_err() {
+            if is_to_write && self.make_writable(&open, false).is_err() {
                 self.open.leave(number);
                 return Now::Waits;
             }
@@ -94,17 +96,20 @@ impl Served {
         (is_to_write, may_wait): (bool, bool),
     ) -> Answer<Option<OpenInode>> {
         let path = below::path_of(item.as_fd());
-        let more = if may_wait { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NONBLOCK };
-        let open = |flags| rustix::fs::open(&path, flags | more, Mode::empty()).map(File::from);
-        // It waits while the job makes a stub of it.
-        let looked = permissions::as_owner(item, || {
+        let open = |flags| {
+            let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            rustix::fs::open(&path, flags, Mode::empty()).map(File::from)
+        };
+        let look = || {
             let file = open(OFlags::RDONLY)?;
             match rustix::fs::fgetxattr(&file, stub::ATTRIBUTE, &mut [0; 0]) {
                 Ok(_) => Ok((file, true)),
                 Err(rustix::io::Errno::ACCESS) => Err(rustix::io::Errno::ACCESS),
                 Err(_) => Ok((file, false)),
             }
-        });
+        };
+        // It waits while the job makes a stub of it.
+        let looked = when_free(may_wait, || permissions::as_owner(item, look));
         let (reading, is_stub) = match looked {
             Err(rustix::io::Errno::WOULDBLOCK) if !may_wait => return Ok(None),
             looked => looked.map_err(failed)?,
@@ -125,18 +130,18 @@ impl Served {
             };
         }
         // Its data comes back into it whoever writes; who may not, reads.
-        let file = match open(OFlags::RDWR) {
-            Err(rustix::io::Errno::ACCESS) if is_to_write => {
-                permissions::as_owner(item, || open(OFlags::RDWR)).unwrap_or(reading)
-            }
-            opened => opened.unwrap_or(reading),
-        };
-        let stub = self.stub_of(number, file)?;
-        if !may_wait {
-            let is_left = has_left_over(stub.file(), &stub.stub());
-            if is_left.map_err(|error| self.failed(number, &error))? {
-                return Ok(None);
-            }
+        let file = open(OFlags::RDWR).unwrap_or(reading);
+        let mut stub = self.stub_of(number, file)?;
+        let is_left = has_left_over(stub.file(), &stub.stub());
+        let is_left = is_left.map_err(|error| self.failed(number, &error))?;
+        if is_left && !may_wait {
+            return Ok(None);
+        }
+        // Who only reads it gets what was left in it kept as well.
+        if (is_to_write || is_left)
+            && let Ok(Some(writable)) = self.writable(number, &stub, may_wait)
+        {
+            stub = writable;
         }
         self.keep_written(number, &stub);
         Ok(Some(OpenInode::new(number, Bytes::Stub(RwLock::new(Arc::new(stub))))))
@@ -155,22 +160,32 @@ impl Served {
 
     /// Opens a stub for writing as well that was opened by somebody who might not write. One at a
     /// time.
-    fn make_writable(&self, inode: &OpenInode) -> Answer<()> {
+    fn make_writable(&self, inode: &OpenInode, may_wait: bool) -> Answer<()> {
         let Some(stub) = inode.stub() else { return Ok(()) };
-        let flags = rustix::fs::fcntl_getfl(stub.file()).map_err(failed)?;
-        if flags & OFlags::ACCMODE == OFlags::RDWR {
-            return Ok(());
+        if let Some(writable) = self.writable(inode.number, &stub, may_wait)? {
+            inode.replace_stub(writable);
+        }
+        Ok(())
+    }
+
+    /// A stub once more, opened for writing as well, as its owner if its permissions forbid it;
+    /// `None` if it is already.
+    fn writable(&self, number: u64, stub: &StubFile, may_wait: bool) -> Answer<Option<StubFile>> {
+        if is_writable(stub)? {
+            return Ok(None);
         }
         let path = below::path_of(stub.file().as_fd());
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let open = || rustix::fs::open(&path, flags, Mode::empty());
-        let file = permissions::as_owner(stub.file(), open).map_err(failed)?;
-        inode.replace_stub(self.stub_of(inode.number, File::from(file))?);
-        Ok(())
+        let file = when_free(may_wait, || permissions::as_owner(stub.file(), open));
+        self.stub_of(number, File::from(file.map_err(failed)?)).map(Some)
     }
 
     /// Keeps what was written into a stub below. What cannot be kept now is kept by the next job.
     fn keep_written(&self, number: u64, stub: &StubFile) {
+        if !is_writable(stub).is_ok_and(|is| is) {
+            return;
+        }
         let shown = || format!("{}: {}", self.nodes.path_of(number), changed_below::WRITTEN);
         match changed_below::keep_alone(stub) {
             Ok(false) => {}
@@ -244,6 +259,22 @@ impl Served {
         }
         code
     }
+}
+
+/// Opens a file without waiting for who has a lease of it, or again and again until he has not.
+fn when_free<T>(
+    may_wait: bool,
+    mut open: impl FnMut() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match may_wait {
+        true => user_file::ask_again(open, || Ok(true)),
+        false => open(),
+    }
+}
+
+fn is_writable(stub: &StubFile) -> Answer<bool> {
+    let flags = rustix::fs::fcntl_getfl(stub.file()).map_err(failed)?;
+    Ok(flags & OFlags::ACCMODE == OFlags::RDWR)
 }
 
 /// An ordinary file, opened as was asked for.

@@ -3,6 +3,7 @@
 //! # Algorithm
 //! Of a stub whose time is pending the stub tells it ([`onefold_engine::stub::times`]). Whether it
 //! is pending is remembered as long as nothing of the file changes, so most files take no question.
+//! What changes something else of the file puts a pending time back first.
 
 use super::Answer;
 use super::below::{self, Status};
@@ -10,9 +11,12 @@ use super::served::Served;
 use crate::attributes;
 use fuser::FileType;
 use lru::LruCache;
-use onefold_engine::stub::{self, times};
+use onefold_engine::primary::emptying;
+use onefold_engine::stub::{self, StubFile, permissions, times};
 use onefold_format::node::Time;
 use onefold_format::stub::Stub;
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
@@ -110,7 +114,51 @@ impl Served {
         }
     }
 
-    /// The same of what is open, if only to be looked at.
+    /// Puts back a time that is pending, before anything changes when the file itself was changed:
+    /// by that it is told whether the time is pending. A job that is at the file does so itself.
+    pub(super) fn settle_time(&self, number: u64, item: BorrowedFd<'_>) {
+        if self.may_be_pending(number, item) {
+            let _opening = self.open.opening(number);
+            self.settle_opened(number, item);
+        }
+    }
+
+    /// The same for whoever keeps others from opening the file. What cannot be put back, because of
+    /// its permissions say, is no reason to refuse what was asked for.
+    pub(super) fn settle_opened(&self, number: u64, item: BorrowedFd<'_>) {
+        if let Some(inode) = self.open.inode(number) {
+            let settle = |stub: &StubFile| emptying::put_pending_back(stub.file(), stub);
+            let _ = inode.stub().map(|stub| settle(&stub));
+            return;
+        }
+        let (Ok(status), path) = (below::status_of(item), below::path_of(item)) else { return };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let open = || rustix::fs::open(&path, flags, Mode::empty()).map(File::from);
+        let Ok(file) = permissions::as_owner(item, open) else { return };
+        let said = (time(status.attributes.mtime), time(status.attributes.ctime));
+        if stub::wait_for_job(&file, Duration::ZERO).is_ok() {
+            let _ = emptying::settle_time(self.tree.chunks().repository(), &file, said);
+        }
+    }
+
+    fn may_be_pending(&self, number: u64, item: BorrowedFd<'_>) -> bool {
+        let Ok(status) = below::status_of(item) else { return false };
+        let is_file = status.attributes.kind == FileType::RegularFile;
+        if !is_file || self.settled.is(number, status.attributes.ctime) {
+            return false;
+        }
+        match stub::value_of_item(item) {
+            Ok(None) => false,
+            Ok(Some(value)) => {
+                let opened = stub::open(self.tree.chunks().repository(), status.inode, &value);
+                opened.is_ok_and(|(_, stub)| stub.are_times_pending)
+            }
+            // Its owner may ask for it all the same.
+            Err(_) => true,
+        }
+    }
+
+    /// What is known of what is open, if only to be looked at, with the time that its stub tells.
     pub(super) fn timed_item(&self, number: u64, item: BorrowedFd<'_>) -> Answer<Status> {
         let value = || stub::value_of_item(item).ok().flatten();
         self.timed(|_| number, || below::status_of(item), value)

@@ -65,6 +65,7 @@ impl Served {
         }
         let item = self.item(number)?;
         let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::EINVAL)?;
+        self.settle_time(number, item.as_fd());
         let path = below::path_of(item.as_fd());
         rustix::fs::setxattr(path, name, value, flags).map_err(failed)
     }
@@ -74,6 +75,7 @@ impl Served {
             return Err(Errno::EPERM);
         }
         let item = self.item(number)?;
+        self.settle_time(number, item.as_fd());
         rustix::fs::removexattr(below::path_of(item.as_fd()), name).map_err(failed)
     }
 }
