@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
-//! | [`special`] | what is behind devices and pipes, read to its end |
+//! | [`interruptible`] | reads what may be silent for long |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
 //! | [`levels`] | directories above the one that a walk is in |
 //! | [`mount_points`] | where file systems are mounted, and which mounts are ours |
@@ -58,6 +58,7 @@ use std::time::Duration;
 
 pub mod assemble;
 pub mod attributes;
+pub mod interruptible;
 pub mod left_out;
 pub mod levels;
 pub mod links;
@@ -71,7 +72,6 @@ pub mod rewriting;
 pub mod scattered;
 pub mod selecting;
 pub mod source_tree;
-pub mod special;
 pub mod storing;
 pub mod stream;
 pub mod stubs;

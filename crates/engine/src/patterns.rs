@@ -4,7 +4,6 @@
 //! a trailing slash matches directories only; `!` takes a match back; `**` spans directories.
 //! Patterns and paths are any bytes.
 
-use crate::tree::path;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use onefold_types::{Error, Result};
@@ -88,10 +87,9 @@ impl Patterns {
     /// with the directory's own in front of it.
     #[must_use]
     pub fn below(self, base: &[u8]) -> Self {
-        let mut above = b"/".to_vec();
-        let mut is_matched = false;
-        for name in path::components(base) {
-            above = path::join(&above, name);
+        let (mut above, mut is_matched) = (Vec::new(), false);
+        for name in base.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            above = [&above, name].join(&b'/');
             // A mere name is one of what lies in the directory.
             is_matched |=
                 self.sets().fold(false, |is_any, set| is_any | set.anchored_match(&above));
@@ -117,7 +115,7 @@ impl Patterns {
         let Some(base) = &self.base else {
             return self.matches_either(path, None, is_directory);
         };
-        let whole = path::join(&base.path, path.strip_prefix(b"/").unwrap_or(path));
+        let whole = [&base.path, path.strip_prefix(b"/").unwrap_or(path)].join(&b'/');
         self.matches_either(path, Some(&whole), is_directory) || base.is_matched
     }
 

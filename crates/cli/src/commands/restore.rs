@@ -174,11 +174,11 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     }
     let repository = context.open_near(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
-    let filter = arguments.filter.filter();
-    let snapshot = snapshots.resolve(&location.snapshot, &filter)?;
-    let base = reference::base(&repository, snapshot, &location.path);
+    let snapshot = snapshots.resolve(&location.snapshot, &arguments.filter.filter())?;
     // In place everything is restored to where it was.
-    if let Some(base) = base.filter(|_| options.target != Path::new("/")) {
+    if options.target != Path::new("/")
+        && let Some(base) = reference::base(&repository, snapshot, &location.path)
+    {
         options.include = options.include.below(&base);
         options.exclude = options.exclude.below(&base);
         location.path = base;
@@ -190,8 +190,7 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     if arguments.plan {
         return plan::run(context, &repository, snapshot, &root, &options);
     }
-    let begun = Instant::now();
-    let running = context.start_job("restoring")?;
+    let (begun, running) = (Instant::now(), context.start_job("restoring")?);
     let report = restore::restore(&repository, &root, &options, &running.job)?;
     let problems = running.finish().max(report.errors);
     if problems == 0 && !options.dry_run && !options.verify {

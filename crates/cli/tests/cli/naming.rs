@@ -133,7 +133,7 @@ fn r98_a_directory_that_lost_much_of_the_last_snapshot_is_told_of() {
     // Told once: the snapshot before has nothing there any more.
     let run = sandbox.run(&["backup", &source]).expect(0);
     assert_eq!(run.stderr, "");
-    // A mark that nothing is mounted is no content, and what is above a directory is not told of too.
+    // A mark that nothing is mounted is no content, and what is above a directory is not told of.
     (0..30).for_each(|number| sandbox.write(&format!("source/disks/1/a/{number}"), b"x"));
     sandbox.run(&["backup", &source]).expect(0);
     fs::remove_dir_all(sandbox.path("source/disks/1/a")).unwrap();

@@ -58,8 +58,8 @@ fn snapshots_can_be_copied_and_put_together() {
     sandbox.run(&["check", "--read-data"]).expect(0);
 }
 
-/// Of what was put together no directory says which sources it leads to; a source that was not saved
-/// is none.
+/// Of what was put together no directory says which sources it leads to; a source that was not
+/// saved is none.
 #[test]
 fn r104_a_source_that_was_not_saved_makes_none_of_its_directories_one() {
     let sandbox = Sandbox::with_source();

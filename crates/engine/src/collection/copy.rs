@@ -554,28 +554,10 @@ fn are_makeable(
     for chunk in section.chunks.iter().filter(|chunk| chunk.frame == frame && chunk.is_delta()) {
         let is_makeable = match has_damage {
             true => is_makeable(section, chunk, reader)?,
-            false => are_located(delta_of(section, chunk)?, reader)?,
+            false => reader.has_bases(delta_of(section, chunk)?)?,
         };
         if !is_makeable {
             return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether all that a difference is made of, down to what is none, is somewhere in the store.
-fn are_located(delta: &Delta, reader: &ChunkReader) -> Result<bool> {
-    for base in &delta.bases {
-        let location = match reader.locate(&base.fingerprint) {
-            Ok(location) => location,
-            Err(error) if error.is_lost() => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        if location.descriptor().is_delta() {
-            let inner = delta_of(&location.section, location.descriptor())?;
-            if inner.depth >= delta.depth || !are_located(inner, reader)? {
-                return Ok(false);
-            }
         }
     }
     Ok(true)

@@ -3,8 +3,8 @@
 //! Items count where the walk meets them: a directory that is left out counts once, and what lies
 //! in it is not looked at, but for stubs in shares. What is gone by the time that it is looked at
 //! was not there, and is no error. Of the reasons to leave an item out the first
-//! one counts, in the order in which the walk asks: patterns, mounts behind which there is a server,
-//! size, marks, caches, other mounts.
+//! one counts, in the order in which the walk asks: patterns, mounts behind which there is a
+//! server, size, marks, caches, other mounts.
 //! Each walk counts for itself, and the counts of the streams of one attempt are added up: a backup
 //! that has to start over counts anew.
 

@@ -3,9 +3,9 @@
 //! # Algorithm
 //! The uppermost levels of a walk stay open. Below them only the innermost directory is open:
 //! whoever goes further down puts the directory aside, and opens it again when the inner one is
-//! done, by that one's `..`. If this leads nowhere, or elsewhere because the inner one was moved, the
-//! directory is opened by the names that led to it. If that does not find it either, what is left
-//! of it is not looked at.
+//! done, by that one's `..`. If this leads nowhere, or elsewhere because the inner one was moved,
+//! the directory is opened by the names that led to it. If that does not find it either, what is
+//! left of it is not looked at.
 //!
 //! Invariant: a walk that comes back from an inner directory has its own in hands, or an error.
 

@@ -1,11 +1,12 @@
 //! Where file systems are mounted, and which of them are mounts of this program.
 //!
 //! The kernel's own list says it, so nobody looks at a mount whose server is gone: that takes for
-//! ever or fails. A walk that stays on a file system passes over mounts. What is mounted from a disk
-//! or from memory is looked at, and keeps its attributes in the snapshot.
+//! ever or fails. A walk that stays on a file system passes over mounts. What is mounted from a
+//! disk or from memory is looked at, and keeps its attributes in the snapshot.
 //!
 //! A mount of snapshots shows all that was ever saved, and is left out of a source. A mounted share
-//! shows the files that its directory holds as stubs, and is part of the file system that it lies on.
+//! shows the files that its directory holds as stubs, and is part of the file system that it lies
+//! on.
 
 use rustix::fs::makedev;
 use std::collections::HashMap;

@@ -317,10 +317,9 @@ impl Backup<'_> {
             dry_run,
             session: ready.id(),
         };
-        let relative =
-            selection.and_then(|_| parents::relative(&self.options.host, &list, parent.as_ref()));
-        let doubts = ready.doubts.clone();
-        let index = Arc::clone(&ready.asked);
+        let host = selection.map(|_| &self.options.host);
+        let relative = host.and_then(|host| parents::relative(host, &list, parent.as_ref()));
+        let (doubts, index) = (ready.doubts.clone(), Arc::clone(&ready.asked));
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
         if let Some(parent) = &parent {
             let totals = &parent.record.summary;

@@ -20,7 +20,6 @@ use super::mount_points::Mounted;
 use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, is_about_source, other_form};
-use super::special;
 use super::stubs::{Reading, StubData, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
@@ -47,6 +46,7 @@ mod excluding;
 mod names;
 mod parent;
 mod reading;
+mod special;
 
 use below::leads_to_source;
 use excluding::{Mounts, size_of_matched};

@@ -538,8 +538,8 @@ pub fn put_pending_back(file: &File, stub: &StubFile) -> Result<()> {
     }
 }
 
-/// The same of a file that no job is at and nobody has open as a stub, and that said it was modified
-/// and changed then.
+/// The same of a file that no job is at and nobody has open as a stub, and that said it was
+/// modified and changed then.
 pub fn settle_time(
     repository: &Repository,
     file: &File,

@@ -15,8 +15,8 @@
 //!
 //! # Invariants
 //! - A lost file is no version of anything: no job stores it.
-//! - As long as a file is lost, or could not be looked at, no manifest of the directory is forgotten,
-//!   and no job stores that file.
+//! - As long as a file is lost, or could not be looked at, no manifest of the directory is
+//!   forgotten, and no job stores that file.
 //! - Whoever really writes zeros changes the time or the size, which makes a new version.
 //!
 //! # Concurrency

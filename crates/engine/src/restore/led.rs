@@ -1,7 +1,8 @@
 //! Items that links above sources lead to the place of another one.
 //!
-//! `lib/x` and `usr/lib/x` of a snapshot are one file where `lib` is a link to `usr/lib` by now. The
-//! item whose own path that is has the place; the one that a link leads there is a problem each time.
+//! `lib/x` and `usr/lib/x` of a snapshot are one file where `lib` is a link to `usr/lib` by now.
+//! The item whose own path that is has the place; the one that a link leads there is a problem each
+//! time.
 
 use super::target::Directory;
 use super::walk::Restorer;

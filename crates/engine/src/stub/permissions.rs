@@ -26,8 +26,8 @@ pub fn changing() -> MutexGuard<'static, ()> {
     CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a file of a directory, and no link, without waiting, as its owner if its permissions forbid
-/// it.
+/// Opens a file of a directory, and no link, without waiting, as its owner if its permissions
+/// forbid it.
 pub fn open_at(directory: impl AsFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NONBLOCK;
     let open = |flags| rustix::fs::openat(&directory, name, flags, Mode::empty());

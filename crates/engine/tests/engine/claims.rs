@@ -337,7 +337,7 @@ fn of_machines_that_save_the_same_at_the_same_time_one_stores_it() {
     let bytes = random_bytes(5, 24_000_000);
     let reports = save_together(&machines, &vec![bytes; 4]);
     let stored = bytes_new(&reports);
-    // Each has directories of its own; on a busy machine one waits in vain for a chunk now and then.
+    // Each has directories of its own; on a busy machine one may wait in vain for a chunk.
     assert!((24_000_000..30_000_000).contains(&stored), "{stored} bytes were stored");
 }
 

@@ -8,8 +8,9 @@
 //!
 //! # Invariant
 //! `Served::enter_now` waits for nobody: not for the store, not for a job that holds a lease, and
-//! not for another thread that opens the same file. Nor does who gives himself a right for a moment,
-//! whom all others wait for who change permissions: a file under a lease is asked for again later.
+//! not for another thread that opens the same file. Nor does who gives himself a right for a
+//! moment, whom all others wait for who change permissions: a file under a lease is asked for again
+//! later.
 
 use super::Answer;
 use super::below::{self, failed};

@@ -4,7 +4,7 @@ use super::BackupArguments;
 use crate::context::Context;
 use crate::password::without_password;
 use crate::{descendants, files, store_path};
-use onefold_engine::ingest::special::InterruptibleReader;
+use onefold_engine::ingest::interruptible::InterruptibleReader;
 use onefold_engine::ingest::{Selection, Source};
 use onefold_engine::job::Interrupt;
 use onefold_engine::patterns::Patterns;

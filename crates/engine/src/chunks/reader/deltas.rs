@@ -13,7 +13,7 @@ use crate::chunks::{Chunk, ReadFrame};
 use crate::container::delta::{BaseBytes, BaseSource, bases_of, delta_of};
 use crate::container::verify;
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
-use onefold_format::container::{Base, ChunkDescriptor, MetadataSection};
+use onefold_format::container::{Base, ChunkDescriptor, Delta, MetadataSection};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,25 @@ impl BaseSource for ChunkReader {
 }
 
 impl ChunkReader {
+    /// Whether all that a delta is made of, down to what is none, is somewhere in the store;
+    /// nothing of it is read. `false` is also said of bases whose newest instance is too deep.
+    pub fn has_bases(&self, delta: &Delta) -> Result<bool> {
+        for base in &delta.bases {
+            let location = match self.locate(&base.fingerprint) {
+                Ok(location) => location,
+                Err(error) if error.is_lost() => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            if location.descriptor().is_delta() {
+                let inner = delta_of(&location.section, location.descriptor())?;
+                if inner.depth >= delta.depth || !self.has_bases(inner)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads an instance of a chunk that is plain or of a depth below this.
     ///
     /// Errors: `Damaged` if none can be read.

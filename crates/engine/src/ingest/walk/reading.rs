@@ -103,7 +103,7 @@ impl Walk<'_> {
     }
 
     /// Waits for a permit and announces a new job's results.
-    pub(in crate::ingest) fn open_job(&mut self) -> Result<Sender<Message>> {
+    pub(super) fn open_job(&mut self) -> Result<Sender<Message>> {
         self.flush()?;
         self.context.permits.recv().map_err(|_| stopped())?;
         let (results, receiver) = bounded(1);
@@ -111,7 +111,7 @@ impl Walk<'_> {
         Ok(results)
     }
 
-    pub(in crate::ingest) fn close_batch(&mut self) -> Result<()> {
+    pub(super) fn close_batch(&mut self) -> Result<()> {
         match self.batch.take() {
             Some(batch) => {
                 let work = Work::Files(batch.tasks);
@@ -121,7 +121,7 @@ impl Walk<'_> {
         }
     }
 
-    pub(in crate::ingest) fn submit(&mut self, job: ReadJob) -> Result<()> {
+    pub(super) fn submit(&mut self, job: ReadJob) -> Result<()> {
         self.flush()?;
         self.context.jobs.send(job).map_err(|_| stopped())
     }
