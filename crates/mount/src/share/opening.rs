@@ -285,6 +285,15 @@ pub(super) fn ordinary<'a>(handle: &'a Handle, plain: &File) -> Answer<&'a File>
     }
     let flags = below::open_flags(handle.flags).difference(OFlags::NOFOLLOW);
     let path = below::path_of(plain.as_fd());
-    let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let open = |flags| rustix::fs::open(&path, flags, Mode::empty());
+    let opened = match open(flags) {
+        // It was opened before its permissions became what they are.
+        Err(rustix::io::Errno::ACCESS) => {
+            let as_owner = || permissions::as_owner(plain, || open(flags | OFlags::NONBLOCK));
+            when_free(true, as_owner)
+        }
+        opened => opened,
+    };
+    let opened = opened.map_err(failed)?;
     Ok(handle.file.get_or_init(|| File::from(opened)))
 }
