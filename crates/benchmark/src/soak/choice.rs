@@ -188,7 +188,8 @@ impl Choice<'_> {
         let truth = Arc::new(truth::of_stream(name, bytes.clone()));
         let subject = save_stream(truth);
         let tag = self.tag();
-        let words = ["backup", "--stdin", "--stdin-filename", name, "--tag", &tag];
+        // Some streams are empty.
+        let words = ["backup", "--stdin", "--stdin-filename", name, "--tag", &tag, "--allow-empty"];
         let mut draft = saving(draft("backup --stdin", &words, subject), &mut self.random);
         let pieces = bytes.len() / 20_000 + 1;
         draft.input = match self.random.chance(60) {
