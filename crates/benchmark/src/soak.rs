@@ -56,8 +56,8 @@ const AT_REST: u64 = 3 << 40;
 const FOR_LEASES: u64 = 4 << 40;
 /// How many of the sources that a command reads have a file under a lease.
 const LEASED_PERCENT: usize = 25;
-/// For how long a command waits for it.
-const LEASE_MAX: Duration = Duration::from_millis(500);
+/// A command waits for it for a part of this time.
+const LEASE_SPAN: Duration = Duration::from_millis(500);
 /// Lines of the log that are told with something that must not be.
 const TOLD: usize = 30;
 
@@ -401,7 +401,7 @@ impl Soak {
             if random.chance(LEASED_PERCENT)
                 && let Some(file) = source.any_file(&mut random)
             {
-                lease::hold(file, random.moment(LEASE_MAX));
+                lease::hold(file, random.moment(LEASE_SPAN));
             }
         }
         if let Some(store) = plan.store {

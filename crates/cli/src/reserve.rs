@@ -51,7 +51,7 @@ const FILLED_MIN_BYTES: u64 = 64 * limits::KIB as u64;
 pub enum User {
     /// Something small that lets others make room later.
     Forgetting,
-    /// The same, where there is nothing for it.
+    /// Something small, where nothing is left for [`User::Forgetting`].
     ForgettingAtLast,
     /// What makes room.
     Collecting,

@@ -68,7 +68,7 @@ fn lock() -> MutexGuard<'static, Option<(File, Termios)>> {
 /// A file that grows over the limit that a shell has set is an error like any other, and no end of
 /// the program in the middle of it.
 fn survive_file_limits() {
-    // Without a handler it is as it was.
+    // If there can be no handler the signal ends the program, as before.
     let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
 }
 

@@ -83,14 +83,14 @@ impl Patterns {
         })
     }
 
-    /// The same patterns for paths that begin at a directory: such a path is matched as it is, and
-    /// with the directory's own in front of it.
+    /// Patterns for paths that begin at a directory: these match such a path as it is, or with the
+    /// directory's own in front of it.
     #[must_use]
     pub fn below(self, base: &[u8]) -> Self {
         let (mut above, mut is_matched) = (Vec::new(), false);
         for name in base.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             above = [&above, name].join(&b'/');
-            // A mere name is one of what lies in the directory.
+            // A pattern without a slash is about names in the directory.
             is_matched |=
                 self.sets().fold(false, |is_any, set| is_any | set.anchored_match(&above));
         }

@@ -146,8 +146,8 @@ impl Repository {
         let current_key = slot.map(|slot| slots::put(&*store, &slot, &environment)).transpose()?;
         let bytes = configuration.encode()?;
         let copy = Key::new(layout::CONFIGURATION_COPY)?;
-        // Whoever comes second makes no store here, and takes back what it has written: only that,
-        // since another one may be made at this moment.
+        // The second of two attempts makes no store. It removes only its own objects: the first one
+        // may be writing at this moment.
         let without_slot = |_: &Error| {
             current_key.into_iter().for_each(|id| slots::undo(&*store, id));
         };

@@ -435,7 +435,7 @@ impl Soak {
         for id in trial.lost_records() {
             self.in_copy(trial, "give up, in a copy", &["forget", "--give-up", &id])?;
         }
-        // What else was lost with all records is given up by the collection.
+        // The collection gives up what else was lost with all records.
         let arguments = ["gc", "--space-goal", "all", "--wait", "0s", "--allow-empty"];
         let finished = self.in_copy(trial, "gc, in a copy", &arguments)?;
         if finished.code != Some(0) {

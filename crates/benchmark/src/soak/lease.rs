@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a lease is held that nobody asks for.
-const HELD_MAX: Duration = Duration::from_secs(2);
+/// How long it holds a lease that nobody asks for.
+const UNASKED: Duration = Duration::from_secs(2);
 /// How often it is asked whether somebody waits.
 const ASKING_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -19,12 +19,12 @@ pub fn hold(path: PathBuf, waits: Duration) {
     thread::spawn(move || {
         let opened = File::options().read(true).append(true).open(path);
         let lease = opened.as_ref().ok().and_then(|file| Lease::take(file).ok().flatten());
-        // Who is told waits for this and for nothing else.
+        // The caller may be gone.
         let _ = tell.send(());
         let Some(lease) = lease else { return };
         let began = Instant::now();
         while lease.is_held().unwrap_or(false) {
-            if began.elapsed() > HELD_MAX {
+            if began.elapsed() > UNASKED {
                 return;
             }
             thread::sleep(ASKING_INTERVAL);

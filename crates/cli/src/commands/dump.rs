@@ -134,7 +134,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
             });
             let bytes = unless_forgotten(&repository, snapshot.id, written)?;
             running.finish();
-            // There the file is all that is wanted.
+            // A message would stand among the file's bytes.
             if written::is_open_here(path) {
                 return Ok(Outcome::Complete);
             }

@@ -317,6 +317,23 @@ pub fn code_within(child: &mut Child, most: Duration) -> Option<i32> {
     None
 }
 
+/// A limit that a shell has set is no end of the program in the middle of a file.
+#[test]
+fn r88_a_file_that_is_larger_than_may_be_is_an_error() {
+    let sandbox = Sandbox::with_source();
+    sandbox.write("source/large", &crate::collecting::random_bytes(1, 300_000));
+    sandbox.backup(&[]);
+    let plain = sandbox.command(&["restore", "latest", "--target", &sandbox.arg("out")]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 100; exec \"$0\" \"$@\""]).arg(plain.get_program());
+    limited.args(plain.get_args()).env_clear();
+    limited.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = limited.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(matches!(output.status.code(), Some(1 | 3)), "{:?}: {said}", output.status);
+    assert!(said.contains("large"), "{said}");
+}
+
 #[test]
 fn r88_a_signal_is_heard_while_a_command_is_silent() {
     let sandbox = Sandbox::with_store();

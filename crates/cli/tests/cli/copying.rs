@@ -174,3 +174,23 @@ fn r115_a_copy_that_is_not_whole_does_not_count_as_there() {
         assert_eq!((&again["copied"], &again["present"]), (&0.into(), &2.into()), "{name}");
     }
 }
+
+/// As it may be cut: by what nobody sees in its length.
+#[test]
+fn r115_a_container_of_full_size_that_was_cut_does_not_count_as_there() {
+    let sandbox = Sandbox::with_store();
+    sandbox.write("source/large", &crate::collecting::random_bytes(1, 400_000));
+    sandbox.backup(&[]);
+    let to = sandbox.arg("second");
+    let small = ["-r", &to, "init", "--encryption", "none", "--container-size", "64KiB"];
+    sandbox.run(&small).expect(0);
+    sandbox.run(&["copy", "--to", &to]).expect(0);
+    let mut options = std::fs::File::options();
+    let largest = options.write(true).open(&containers(&sandbox.path("second"))[0]).unwrap();
+    let whole = largest.metadata().unwrap().len();
+    assert!(whole > 64 << 10, "{whole}");
+    largest.set_len(whole - 1).unwrap();
+    let run = sandbox.run(&["copy", "--to", &to]);
+    assert!(run.code == 0 || run.code == 3, "{}", run.stderr);
+    sandbox.run(&["-r", &to, "restore", "latest", "--target", &sandbox.arg("out")]).expect(0);
+}

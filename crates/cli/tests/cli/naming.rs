@@ -4,7 +4,9 @@ use crate::bounds::{code_within, send, until_it_hears};
 use crate::collecting::random_bytes;
 use crate::mounted::{Mount, can_mount, succeeds};
 use crate::support::Sandbox;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, symlink};
 
 fn listed(sandbox: &Sandbox) -> String {
@@ -211,6 +213,35 @@ fn r100_what_was_named_relatively_is_restored_so_and_found_by_its_path() {
             assert!(run.stderr.is_empty(), "{pattern}: {}", run.stderr);
         }
     }
+}
+
+#[test]
+fn r100_a_path_is_asked_for_in_any_spelling() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    sandbox.run(&["backup", &source]).expect(0);
+    let (slash, dot) = (format!("{source}/"), format!("{source}/./deep/.."));
+    for path in ["source", "./source", "source/", &source, &slash, &dot] {
+        let mut command = sandbox.command(&["--json", "snapshots", "--path", path]);
+        command.current_dir(sandbox.path(""));
+        let listed = sandbox.run_command(command).expect(0).messages("snapshot");
+        assert_eq!(listed.len(), 1, "{path}");
+    }
+}
+
+#[test]
+fn r100_a_working_directory_may_have_a_name_that_is_no_text() {
+    let sandbox = Sandbox::with_source();
+    let base = sandbox.path("").join(OsStr::from_bytes(b"odd \xff\n"));
+    fs::create_dir(&base).unwrap();
+    fs::rename(sandbox.path("source"), base.join("source")).unwrap();
+    let mut command = sandbox.command(&["backup", "source"]);
+    command.current_dir(&base);
+    sandbox.run_command(command).expect(0);
+    sandbox.run(&["restore", "latest", "--target", &sandbox.arg("out")]).expect(0);
+    assert_eq!(fs::read(sandbox.path("out/source/one.txt")).unwrap(), b"one\n");
+    let listed = sandbox.run(&["ls", "latest:source"]).expect(0).stdout;
+    assert!(listed.contains("one.txt"), "{listed}");
 }
 
 /// As a mount of another machine's directory shows it: of other numbers, with the same content.

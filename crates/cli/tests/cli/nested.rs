@@ -72,20 +72,8 @@ fn r98_a_source_below_another_is_saved_whatever_is_left_out_there() {
     }
     // A file of its own, and one in another directory: where a pattern leaves all of it out.
     save(&sandbox, &["s", "s/no/deep/g", "s/f"], &["--exclude", "no", "--exclude", "f"], 0);
-    let saved = [
-        "s",
-        "s/cache",
-        "s/cache/a",
-        "s/f",
-        "s/no",
-        "s/no/deep",
-        "s/no/deep/g",
-        "s/tag",
-        "s/tag/CACHEDIR.TAG",
-        "s/tag/data",
-        "s/tag/data/one",
-        "s/tag/data/two",
-    ];
+    let saved = saved.map(|name| if name == "s/no/deep/f" { "s/no/deep/g" } else { name });
+    let saved: Vec<&str> = saved.into_iter().filter(|name| *name != "s/no/.nobackup").collect();
     has(&sandbox, &saved);
 }
 

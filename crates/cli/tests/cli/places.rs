@@ -218,6 +218,18 @@ fn r115_a_store_is_made_in_no_other_store_and_a_refused_one_leaves_nothing() {
         sandbox.run(&["-r", place, "init"]).expect(1);
     }
     assert_eq!(tree(""), before);
+    // Another attempt may be at it: what it has written stays, and nothing is added.
+    sandbox.write("begun/keys/0123456789abcdef0123456789abcdef", b"another's");
+    let begun = sandbox.path("begun/config.copy");
+    std::fs::copy(sandbox.path("store/config.copy"), begun).unwrap();
+    let before = tree("");
+    let refused = ["-r", &sandbox.arg("begun"), "init", "--password-file", &sandbox.arg("word")];
+    sandbox.write("word", b"secret");
+    sandbox.run(&refused).expect(1);
+    std::fs::remove_file(sandbox.path("word")).unwrap();
+    assert_eq!(tree(""), before);
+    assert_eq!(std::fs::read_dir(sandbox.path("begun/keys")).unwrap().count(), 1);
+    std::fs::remove_dir_all(sandbox.path("begun")).unwrap();
     // What only looks like a store from above is none.
     sandbox.write("plain/config", b"[core]\n");
     let beside = sandbox.arg("plain/store");

@@ -96,6 +96,25 @@ fn r105_what_a_link_leads_to_the_place_of_another_item_is_a_problem_each_time() 
     }
 }
 
+/// What one of the two places lacks may be of the other one, whichever is restored first.
+#[test]
+fn r104_nothing_is_deleted_in_a_directory_that_is_in_two_places_of_the_snapshot() {
+    for name in ["data", "zdata"] {
+        let sandbox = Sandbox::with_store();
+        let (linked, disk) = (format!("root/{name}"), "root/disk");
+        sandbox.write(&format!("{linked}/of-data"), b"1");
+        sandbox.write(&format!("{disk}/of-disk"), b"2");
+        sandbox.run(&["backup", &sandbox.arg(&linked), &sandbox.arg(disk)]).expect(0);
+        fs::remove_dir_all(sandbox.path(&linked)).unwrap();
+        symlink("disk", sandbox.path(&linked)).unwrap();
+        for _ in 0..2 {
+            restore(&sandbox, "latest", "/", &["--delete"], 0);
+            assert!(holds(&sandbox.path("root/disk/of-data"), b"1"), "{name}");
+            assert!(holds(&sandbox.path("root/disk/of-disk"), b"2"), "{name}");
+        }
+    }
+}
+
 #[test]
 fn r109_owners_are_taken_by_number_where_that_is_asked_for() {
     let sandbox = Sandbox::with_source();

@@ -20,7 +20,7 @@ use crate::session::{Snapshot, SnapshotList, quarantine};
 use crate::tree::TreeReader;
 use onefold_format::layout;
 use onefold_policy::accelerated_filter::FilterConfiguration;
-use onefold_types::{ErrorKind, Result, SessionId};
+use onefold_types::{ContainerId, ErrorKind, Result, SessionId};
 use std::sync::Arc;
 
 /// Containers that are looked at beside those that are shorter than a full one.
@@ -33,7 +33,7 @@ pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
     }
     let known = quarantine::load_ids(target)?;
     let whole_bytes = target.container_target_bytes() as u64;
-    let (mut short, mut others) = (Vec::new(), Vec::new());
+    let (mut short, mut others) = (Vec::<ContainerId>::new(), Vec::new());
     target.store().list(layout::CONTAINERS, &mut |listed| {
         let id = layout::container_of(listed.key.as_str()).filter(|id| !known.contains(id));
         match listed.size_bytes < whole_bytes {
@@ -44,9 +44,8 @@ pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
     })?;
     let mut begin = [0; 8];
     target.environment().randomness.fill(&mut begin);
-    let begin = u64::from_le_bytes(begin) as usize % others.len().max(1);
-    others.rotate_left(begin);
-    for id in short.into_iter().chain(others.into_iter().take(OTHERS_MAX)) {
+    short.extend(turn(others, u64::from_le_bytes(begin)));
+    for id in short {
         job.interrupt.check()?;
         match reader::read_section(target, id) {
             // A pack may describe it all the same; its chunks are gone.
@@ -58,6 +57,14 @@ pub(super) fn note_cut(target: &Repository, job: &Job) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The containers of full size whose turn it is, from a random one on.
+fn turn<T>(mut others: Vec<T>, random: u64) -> Vec<T> {
+    let begin = random % others.len().max(1) as u64;
+    others.rotate_left(begin as usize);
+    others.truncate(OTHERS_MAX);
+    others
 }
 
 /// Looks at copies of a store of which something is lost.
@@ -102,5 +109,20 @@ impl Whole {
             Err(error) if error.is_lost() => Ok(false),
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r115_each_container_of_full_size_has_its_turn() {
+        let all: Vec<usize> = (0..=OTHERS_MAX).collect();
+        assert!((0..all.len()).all(|one| turn(all.clone(), one as u64).first() == Some(&one)));
+        let chosen = turn(all, 1);
+        assert_eq!(chosen.len(), OTHERS_MAX);
+        assert!(!chosen.contains(&0));
+        assert!(turn(Vec::<usize>::new(), 7).is_empty());
     }
 }

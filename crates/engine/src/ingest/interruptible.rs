@@ -24,7 +24,7 @@ impl<R> InterruptibleReader<R> {
         Self { from, interrupt, waits: true }
     }
 
-    /// The same, where nobody may write any more, and reading never waits.
+    /// Reads from a source that may be over already: it reads first, and waits only if told to.
     pub const fn without_waiting(from: R, interrupt: Interrupt) -> Self {
         Self { from, interrupt, waits: false }
     }

@@ -9,6 +9,7 @@
 //! that has to start over counts anew.
 
 use crate::job::Interrupt;
+use crate::tree::path;
 use crate::user_file;
 use onefold_format::configuration::CONFIGURATION_MAX_BYTES;
 use onefold_format::layout;
@@ -79,14 +80,19 @@ impl Emptied {
     /// A directory that had so much, if that was much of a snapshot, or if it is a source, and has
     /// so many entries left.
     #[must_use]
-    pub fn of(had: &Totals, left: u64, of: &Summary, is_source: bool) -> Option<Self> {
+    pub fn of(
+        tree_path: &[u8],
+        (had, left): (&Totals, u64),
+        of: &Summary,
+        is_source: bool,
+    ) -> Option<Self> {
         let is_much = |part: u64, whole: u64| part > 0 && part >= whole / EMPTIED_PART;
         let was_much = is_source
             || is_much(had.entries, of.files + of.directories + of.others)
             || is_much(had.bytes, of.bytes);
         let is_told = was_much && had.entries > 0 && left <= had.entries / EMPTIED_PART;
-        let (path, entries, bytes) = (String::new(), had.entries, had.bytes);
-        is_told.then_some(Self { path, left, entries, bytes })
+        let Totals { entries, bytes, .. } = *had;
+        is_told.then(|| Self { path: path::display(tree_path), left, entries, bytes })
     }
 }
 

@@ -462,7 +462,7 @@ impl FileReader<'_> {
     fn stream(&mut self, stream: &mut (dyn Read + Send)) -> Result<()> {
         let end = match self.contents(&mut Unknown(stream), usize::MAX) {
             Err(error) => {
-                // Whoever is asked to stop cannot say why it stopped reading.
+                // A reader that was asked to stop returns an error like any other.
                 self.job.interrupt.check()?;
                 Err(error)
             }

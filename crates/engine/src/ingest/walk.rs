@@ -320,11 +320,10 @@ impl<'a> Walk<'a> {
         self.is_inside_left_out = is_left_out;
         if let Some(had) = had.filter(|_| self.left_out.times() == times) {
             let entries = had.entries.saturating_sub(self.told - told);
-            let (left, of) = (self.met - met, &self.context.parent_summary);
-            let emptied = Emptied::of(&Totals { entries, ..had }, left, of, is_source);
+            let (had, of) = (Totals { entries, ..had }, &self.context.parent_summary);
+            let emptied = Emptied::of(tree_path, (&had, self.met - met), of, is_source);
             self.told += emptied.as_ref().map_or(0, |emptied| emptied.entries);
-            let path = path::display(tree_path);
-            self.left_out.emptied.extend(emptied.map(|emptied| Emptied { path, ..emptied }));
+            self.left_out.emptied.extend(emptied);
         }
         self.send(Item::Leave { listed: Some(listed) })
     }

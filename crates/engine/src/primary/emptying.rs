@@ -538,8 +538,8 @@ pub fn put_pending_back(file: &File, stub: &StubFile) -> Result<()> {
     }
 }
 
-/// The same of a file that no job is at and nobody has open as a stub, and that said it was
-/// modified and changed then.
+/// Puts a pending time back of a file that no job works on and no mount has open. The file's status
+/// has these times.
 pub fn settle_time(
     repository: &Repository,
     file: &File,

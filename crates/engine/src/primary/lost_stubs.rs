@@ -60,8 +60,6 @@ const MAY_BE_LOST: &str = "it shows nothing but zeros, as a copy of a stub does,
 const LAST_BYTES: u64 = 16 << 10;
 /// Lost files of a share that a run goes on beside.
 pub const LOST_FILES_MAX: usize = 1 << 18;
-/// Directories that are not looked at again.
-const SEEN_MAX: usize = 1 << 16;
 
 /// The lost files of a share.
 #[derive(Clone, Debug, Default)]
@@ -209,9 +207,6 @@ struct Open {
     entries: std::vec::IntoIter<Entry>,
 }
 
-/// Directories of manifests that were looked at, by path and content: most are the same in each.
-type Seen = HashSet<(Vec<u8>, Reference)>;
-
 /// Calls `each` with the lost files that manifests with these roots name; says what could not be
 /// looked at, which is told. What is damaged in the store names nothing.
 fn each(
@@ -223,11 +218,11 @@ fn each(
 ) -> Result<Unseen> {
     let tree = Arc::new(TreeReader::open(repository)?);
     let is_copy = !matches!(share.standing(), super::addresses::Standing::Own);
-    let (mut unseen, mut seen) = (Unseen::default(), Seen::new());
+    let mut unseen = Unseen::default();
     for root in roots {
         let top = open_directory(share.directory(), Path::new("."))?;
         let mut open = Vec::new();
-        let mut looked = enter((&tree, &mut seen), &mut open, Ok(top), (Vec::new(), *root));
+        let mut looked = enter(&tree, &mut open, Ok(top), (Vec::new(), *root));
         loop {
             match looked {
                 Ok(()) => {}
@@ -251,7 +246,7 @@ fn each(
                 (EntryKind::Directory, Some(content)) if depth < limits::DEPTH_MAX => {
                     let name = Path::new(OsStr::from_bytes(&stored.name));
                     let inner = open_directory(&*directory, name);
-                    enter((&tree, &mut seen), &mut open, inner, (path, content))
+                    enter(&tree, &mut open, inner, (path, content))
                 }
                 (EntryKind::File, Some(_)) => {
                     let of = (&path[..], &stored);
@@ -284,9 +279,9 @@ enum Ended {
     Stop(Error),
 }
 
-/// Goes on with a directory, if it is still there, and was not looked at.
+/// Goes on with a directory, if it is still there.
 fn enter(
-    (tree, seen): (&TreeReader, &mut Seen),
+    tree: &TreeReader,
     open: &mut Vec<Open>,
     directory: Result<OwnedFd>,
     (path, content): (Vec<u8>, Reference),
@@ -295,16 +290,10 @@ fn enter(
         Err(error) if error.os_code().is_some_and(is_gone) => return Ok(()),
         directory => directory.map_err(|error| Passed(None, error))?,
     };
-    if seen.contains(&(path.clone(), content)) {
-        return Ok(());
-    }
     let entries = match tree.entries(content) {
         Err(error) if error.is_lost() => return Ok(()),
         entries => entries.map_err(|error| Passed(None, error))?.into_iter(),
     };
-    if seen.len() < SEEN_MAX {
-        seen.insert((path.clone(), content));
-    }
     open.push(Open { directory, path, entries });
     Ok(())
 }
@@ -341,7 +330,7 @@ fn look_at<'a>(
     let passed = |error: Error| Passed(Some(inode), error.context(path::display(&stored.name)));
     match stub::value_at(&by_handle(directory, name)) {
         Ok(None) => {}
-        // Whoever reads the file tells what is wrong with it.
+        // A reader of the file tells what is wrong with it.
         Ok(Some(_)) => return Ok(None),
         Err(error) if error.is_lost() => return Ok(None),
         Err(error) => return Err(passed(error)),
@@ -368,7 +357,7 @@ fn is_same_time(stored: Time, copied: Time) -> bool {
     let (stored, copied) = (of(stored), of(copied));
     let is_down = |unit: i128| stored - stored.rem_euclid(unit) == copied;
     let units = [1, 100, 1000, 1_000_000, 10_000_000, SECOND_NS, 2 * SECOND_NS];
-    // Who writes archives or FAT rounds up as well.
+    // Some programs round up for archives and FAT.
     let is_up = copied % (2 * SECOND_NS) == 0 && (0..2 * SECOND_NS).contains(&(copied - stored));
     units.into_iter().any(is_down) || is_up
 }

@@ -2,7 +2,8 @@
 //!
 //! `lib/x` and `usr/lib/x` of a snapshot are one file where `lib` is a link to `usr/lib` by now.
 //! The item whose own path that is has the place; the one that a link leads there is a problem each
-//! time.
+//! time. In a directory that is in two places of the snapshot nothing is deleted: what one of them
+//! does not have may be of the other.
 
 use super::target::Directory;
 use super::walk::Restorer;
@@ -24,6 +25,16 @@ impl Restorer<'_> {
             .context(|| "looking where the link leads")?;
         let below = real.strip_prefix(&target).ok();
         Ok(below.map(|below| path::join(b"/", below.as_os_str().as_bytes())))
+    }
+
+    /// Whether the snapshot has a directory in two places: a link has led to it, and it is at its
+    /// own path, too. `led_to` is its path if a link leads to it now.
+    pub(super) fn is_shared(&mut self, directory: &Directory, led_to: Option<&[u8]>) -> bool {
+        let Some(place) = led_to else {
+            return self.led_to_before.contains(&directory.identity());
+        };
+        self.led_to_before.insert(directory.identity());
+        self.root.is_some_and(|root| self.reader.resolve(root, place).is_ok())
     }
 
     /// Refuses an item that is not at its own path, if the snapshot has another one for its place.

@@ -33,6 +33,8 @@ use std::sync::atomic::Ordering;
 pub struct Restorer<'a> {
     /// The node of the restored directory.
     pub(super) root: Option<Reference>,
+    /// Directories that links have led to, by device and inode.
+    pub(super) led_to_before: HashSet<(u64, u64)>,
     pub(super) repository: &'a Arc<Repository>,
     pub(super) options: &'a RestoreOptions,
     pub(super) job: &'a Job,
@@ -135,6 +137,7 @@ pub fn run(
         shared,
         window: Window::default(),
         root: root.content,
+        led_to_before: HashSet::new(),
         share: WindowShare::take(repository),
         workspace: Workspace::new(options.reach),
         outputs: Vec::new(),
@@ -451,7 +454,11 @@ impl Restorer<'_> {
         };
         self.report.directories += 1;
         self.job.progress.add(1, 0);
-        let listed = self.list(&made, self.stack[position].included, listing, is_mounted);
+        let proves = match self.is_shared(&made, led_to.as_deref()) {
+            true => Listing::Above,
+            false => listing,
+        };
+        let listed = self.list(&made, self.stack[position].included, proves, is_mounted);
         let keeps =
             listing == Listing::Above || matches!(overwrite, Overwrite::Never | Overwrite::IfNewer);
         let level = &mut self.stack[position];

@@ -138,7 +138,7 @@ impl Served {
         if is_left && !may_wait {
             return Ok(None);
         }
-        // Who only reads it gets what was left in it kept as well.
+        // A reader, too, has the mount keep what somebody wrote into it below.
         if (is_to_write || is_left)
             && let Ok(Some(writable)) = self.writable(number, &stub, may_wait)
         {

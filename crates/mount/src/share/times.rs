@@ -123,8 +123,8 @@ impl Served {
         }
     }
 
-    /// The same for whoever keeps others from opening the file. What cannot be put back, because of
-    /// its permissions say, is no reason to refuse what was asked for.
+    /// Puts a pending time back; the caller keeps others from opening the file. If permissions
+    /// forbid it, the caller goes on with what it was asked for.
     pub(super) fn settle_opened(&self, number: u64, item: BorrowedFd<'_>) {
         if let Some(inode) = self.open.inode(number) {
             let settle = |stub: &StubFile| emptying::put_pending_back(stub.file(), stub);

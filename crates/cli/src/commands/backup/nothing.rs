@@ -29,13 +29,14 @@ impl Named {
         let mut named = Self::default();
         let leading = |path: &&PathBuf| source_tree::leads_on(path);
         for path in paths.iter().filter(|path| !leading(path)) {
+            let Some(kind) = path.symlink_metadata().ok().and_then(|found| what(&found)) else {
+                continue;
+            };
+            // Few are of these kinds, so each may be compared with all.
             let is_same = |other: &PathBuf| other.components().eq(path.components());
             if paths.iter().filter(leading).any(is_same) {
                 continue;
             }
-            let Some(kind) = path.symlink_metadata().ok().and_then(|found| what(&found)) else {
-                continue;
-            };
             match selection.read_special && is_read(path) {
                 true => named.streams += 1,
                 false => named.bare.push((path.display().to_string(), kind)),

@@ -30,11 +30,11 @@ pub(super) fn entry_of(on_disk: &Path, name: &[u8]) -> Option<Entry> {
 impl Walk<'_> {
     /// Has a source read to its end.
     pub(super) fn special(&mut self, source: &ArrangedSource, entry: Entry) -> Result<()> {
-        // A pipe that nobody writes to is waited for by the reader.
+        // The reader waits for a pipe that has no writer yet.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(&source.path, flags, Mode::empty())
             .map_err(|errno| Error::io("it could not be read", errno.into()))?;
-        // A pipe without a name may be over: nobody tells so who opens it again.
+        // The writer of a pipe without a name may be gone, which poll does not say.
         let waits = rustix::fs::fstatfs(&file).is_ok_and(|found| found.f_type as u64 != PIPES);
         let (from, interrupt) = (File::from(file), self.context.job.interrupt.clone());
         let reader = match waits {
