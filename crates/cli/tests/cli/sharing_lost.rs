@@ -208,3 +208,52 @@ fn r116_an_archive_that_keeps_every_second_second_loses_nothing() {
     assert!(fs::read(&text).unwrap() == before);
     assert_eq!(modified(&text), odd);
 }
+
+#[test]
+fn r116_a_copy_of_a_stub_that_was_written_to_is_no_new_version() {
+    let sandbox = Sandbox::with_store();
+    let share = sandbox.path("share");
+    fs::create_dir_all(&share).unwrap();
+    let before = crate::collecting::random_bytes(6, 4 << 20);
+    let names = ["written to", "new", "filled"];
+    for name in names {
+        fs::write(share.join(name), &before).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    sandbox.run(&["share", "create", "--min-age", "0s", &sandbox.arg("share")]).expect(0);
+    optimize(&sandbox);
+    // What a sparse copy has of a stub in which a byte was written through the mount; another one
+    // whose zeros are meant; a new disk of the same size.
+    let granule = 1 << 20..(1 << 20) + (1 << 16);
+    let mut part = before[granule.clone()].to_vec();
+    part[5] ^= 1;
+    for (name, content) in names.into_iter().zip([&part[..], &[7; 1 << 16], &part[..]]) {
+        let new = share.join("copy");
+        let file = File::create(&new).unwrap();
+        file.set_len(before.len() as u64).unwrap();
+        if name == "filled" {
+            fs::write(&new, vec![0; before.len()]).unwrap();
+        }
+        std::os::unix::fs::FileExt::write_all_at(&file, content, granule.start as u64).unwrap();
+        fs::rename(new, share.join(name)).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    for optimized in [2, 0] {
+        let run = share_command(&sandbox, "optimize", "share").expect(3);
+        assert!(run.stderr.contains("/written to"), "{}", run.stderr);
+        assert_eq!(run.message("optimized")["files_optimized"], optimized);
+        sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
+    }
+    // Neither the byte that was written nor the rest is guessed.
+    let run = share_command(&sandbox, "repair", "share").expect(3);
+    assert!(run.stderr.contains("'onefold restore'"), "{}", run.stderr);
+    let known = share_command(&sandbox, "status", "share").expect(3).message("share_status");
+    let is_kept = |manifest: &serde_json::Value| {
+        let (manifest, target) = (manifest.as_str().unwrap(), sandbox.path("out"));
+        sandbox.run(&["restore", manifest, "--target", &sandbox.arg("out")]).expect(0);
+        let is_it = fs::read(target.join("written to")).is_ok_and(|found| found == before);
+        fs::remove_dir_all(target).unwrap();
+        is_it
+    };
+    assert!(known["manifests"].as_array().unwrap().iter().any(is_kept), "{known}");
+}

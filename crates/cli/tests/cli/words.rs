@@ -76,6 +76,16 @@ fn r103_a_small_file_that_changes_is_read_again() {
 }
 
 #[test]
+fn r103_a_file_that_the_kernel_makes_up_has_no_size_and_does_not_change() {
+    let sandbox = Sandbox::with_store();
+    let file = "/proc/sys/kernel/ostype";
+    let run = sandbox.run(&["backup", file]).expect(0);
+    assert!(!run.stderr.contains("changed"), "{}", run.stderr);
+    let saved = sandbox.run(&["dump", &format!("latest:{file}")]).expect(0);
+    assert_eq!(saved.stdout, "Linux\n");
+}
+
+#[test]
 fn r103_a_snapshot_of_many_paths_takes_few_lines() {
     let sandbox = Sandbox::with_store();
     let names: Vec<String> = (0..200).map(|number| format!("source/{number}")).collect();

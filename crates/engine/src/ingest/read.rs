@@ -21,7 +21,7 @@ use crate::stub::{self, StubFile};
 use crate::tree::TreeReader;
 use crate::user_file;
 use crossbeam_channel::{Receiver, Sender};
-use further::{end_as_first, status};
+use further::{end_as_first, has_true_sizes, status};
 use onefold_chunking::{Piece, Segmenter};
 use onefold_format::node::{Entry, Extent};
 use onefold_types::error::Context;
@@ -423,7 +423,8 @@ impl FileReader<'_> {
         if entry.kind != task.entry.kind {
             return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }
-        let changed_while_read = !attributes::is_same_state(&entry, before) || entry.size != length;
+        let changed_while_read = !attributes::is_same_state(&entry, before)
+            || (entry.size != length && has_true_sizes(&file));
         let identity = (entry.links > 1).then(|| Identity::of(&file, &entry));
         entry.size = length;
         let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd()));

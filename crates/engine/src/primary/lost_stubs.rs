@@ -9,6 +9,9 @@
 //! 1. It is *lost* if it has the size and the time of that version and no attribute, and zeros
 //!    where the version has data: everywhere, or, of a stub of which something had come back, in
 //!    some granule. Copies may round times.
+//!    One of another time *may be* lost if it is another file, has holes where that version has
+//!    data, and elsewhere data of it: so looks a copy of a stub that was written to. In a copy of a
+//!    share it may be if it has nothing but zeros.
 //! 2. A file that was not touched since the manifest was made is what the manifest says.
 //! 3. Who repairs makes a lost file a stub again, of the version that the manifest names. Granules
 //!    that hold something else than zeros are the file's own.
@@ -17,7 +20,8 @@
 //! - A lost file is no version of anything: no job stores it.
 //! - As long as a file is lost, or could not be looked at, no manifest of the directory is
 //!   forgotten, and no job stores that file.
-//! - Whoever really writes zeros changes the time or the size, which makes a new version.
+//! - Whoever really writes zeros changes the time or the size, which makes a new version. Whoever
+//!   makes holes of what a version has by replacing the file fills them, if they are meant.
 //!
 //! # Concurrency
 //! Called with the lock of the share's jobs by whoever changes anything, under a lease of the file.
@@ -53,11 +57,14 @@ use std::sync::Arc;
 /// What is said of one.
 pub const LOST: &str = "it was a stub and lost its attribute: it shows zeros where it has data; \
     the store keeps the data, and 'onefold share repair' makes it whole";
-/// What is said of one in a copy that may be one.
-const MAY_BE_LOST: &str = "it shows nothing but zeros, as a copy of a stub does, and has another \
-    time than what the store has of it; 'onefold restore' brings that back";
+/// What is said of one that may be one.
+const MAY_BE_LOST: &str = "it shows zeros where the store has data, as a copy of a stub does, and \
+    has another time than that; 'onefold restore' brings back what the store has; if the zeros are \
+    meant, write them in place of the holes";
 /// More than the block of a file system, less than a granule.
 const LAST_BYTES: u64 = 16 << 10;
+/// Of a file system: what is compared of a file that may be lost.
+const BLOCK_BYTES: usize = 4 << 10;
 /// Lost files of a share that a run goes on beside.
 pub const LOST_FILES_MAX: usize = 1 << 18;
 
@@ -93,9 +100,10 @@ impl LostStubs {
         let mut found = Self::default();
         let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).collect();
         let unseen = each(repository, share, &roots, job, &mut |lost| {
-            if lost.is_of_that_time && found.note(lost.inode)? {
+            if found.note(lost.inode)? {
                 found.files += 1;
-                job.observer.problem(&path::display(lost.path), &told(LOST));
+                let what = if lost.is_of_that_time { LOST } else { MAY_BE_LOST };
+                job.observer.problem(&path::display(lost.path), &told(what));
             }
             Ok(())
         })?;
@@ -323,10 +331,10 @@ fn look_at<'a>(
     let is_of_that_time = is_same_time(stored.modified, state.modified);
     let is_meant = state.kind == EntryKind::File && state.size == stored.size;
     let is_untouched = attributes::is_same_state(&state, stored);
-    if !is_meant || is_untouched || !(is_of_that_time || is_copy) {
+    let inode = state.inode;
+    if !is_meant || is_untouched || !(is_of_that_time || is_copy || inode != stored.inode) {
         return Ok(None);
     }
-    let inode = state.inode;
     let passed = |error: Error| Passed(Some(inode), error.context(path::display(&stored.name)));
     match stub::value_at(&by_handle(directory, name)) {
         Ok(None) => {}
@@ -340,8 +348,10 @@ fn look_at<'a>(
         file => file.map_err(|errno| Passed(Some(inode), failed("opening it", errno)))?,
     };
     let is_whole = stored.changed != Time::default() || !is_of_that_time;
-    let is_lost = FileReader::open(Arc::clone(tree), stored)
-        .and_then(|reader| has_lost(&file, &reader, (stored.size, is_whole)));
+    let is_lost = FileReader::open(Arc::clone(tree), stored).and_then(|reader| {
+        Ok(((is_of_that_time || is_copy) && has_lost(&file, &reader, (stored.size, is_whole))?)
+            || (!is_of_that_time && is_part(&file, &reader, stored.size)?))
+    });
     let is_lost = match is_lost {
         Err(error) if error.is_lost() => false,
         is_lost => is_lost.map_err(passed)?,
@@ -381,6 +391,42 @@ fn has_lost(file: &File, reader: &FileReader, (size, is_whole): (u64, bool)) -> 
         at = end;
     }
     Ok(has_lost)
+}
+
+/// Whether a file has holes where the store has data, and elsewhere data that the store has.
+fn is_part(file: &File, reader: &FileReader, size: u64) -> Result<bool> {
+    let (mut has_hole, mut has_same) = (false, false);
+    let granule_bytes = 1 << granule_log2(size);
+    for at in (0..size).step_by(granule_bytes) {
+        let range = at..size.min(at + granule_bytes as u64);
+        match stub_file::own_data(file, at)? {
+            Some(data) if data < range.end => {
+                has_same = has_same || has_same_block(file, reader, range)?;
+            }
+            _ => has_hole = has_hole || has_data(reader, range)?,
+        }
+        if has_hole && has_same {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a range of a file has a block that is none of zeros and is what the store has.
+fn has_same_block(file: &File, reader: &FileReader, range: Range<u64>) -> Result<bool> {
+    let (mut own, mut stored) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
+    for at in range.clone().step_by(BLOCK_BYTES) {
+        let length = (range.end - at).min(BLOCK_BYTES as u64) as usize;
+        file.read_exact_at(&mut own[..length], at).context(|| "reading it")?;
+        match reader.read_at(at, &mut stored[..length]) {
+            Err(error) if error.is_unreadable() => continue,
+            read => read?,
+        };
+        if own[..length] == stored[..length] && own.iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a range of a file is a hole, or holds zeros.

@@ -1,4 +1,5 @@
-//! Further names of files that were read: each is opened and compared with what was read.
+//! What the status of a file says of it: further names of files that were read, each of which is
+//! opened and compared with what was read, and what the kernel makes up.
 
 use super::{FileEnd, FileTask};
 use crate::ingest::attributes::{self, AttributeSource};
@@ -7,6 +8,22 @@ use onefold_format::node::Entry;
 use onefold_types::{Error, Result};
 use std::fs::File;
 use std::os::fd::AsFd;
+
+/// File systems that the kernel makes up, which do not know how long their files are.
+const MADE_UP_MAGICS: [u64; 6] = [
+    0x0000_9fa0, // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x6367_7270, // cgroup2
+    0x7363_6673, // securityfs
+];
+
+/// Whether the size of a file says how much there is to be read.
+pub(super) fn has_true_sizes(file: &File) -> bool {
+    let magic = rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u64);
+    !MADE_UP_MAGICS.contains(&(magic & u64::from(u32::MAX)))
+}
 
 /// The status of a file that is open.
 pub(super) fn status(task: &FileTask, file: &File) -> Result<Entry> {
