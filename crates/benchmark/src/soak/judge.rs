@@ -425,11 +425,18 @@ fn restored(
     judgement.counts.push(("restores cut short", 1));
 }
 
-/// Nothing is deleted beside the sources, which lie side by side in the target.
+/// Nothing is deleted beside the sources, which lie side by side.
 fn leave_out_what_is_beside(of: &Seen, found: &mut Tree) {
-    let top = |path: &str| path.split('/').next().unwrap_or_default().to_owned();
-    let sources: BTreeSet<String> = of.truth.keys().map(|path| top(path)).collect();
-    found.retain(|path, _| sources.contains(&top(path)));
+    let sources: BTreeSet<&str> = of.truth.keys().map(|path| source_of(path)).collect();
+    found.retain(|path, _| sources.contains(source_of(path)));
+}
+
+/// The source that a path lies in, or the topmost directory of one that lies in none.
+fn source_of(path: &str) -> &str {
+    const SOURCES: &str = "/sources/";
+    let before = path.find(SOURCES).map_or(0, |at| at + SOURCES.len());
+    let end = path[before..].find('/').map_or(path.len(), |length| before + length);
+    &path[..end]
 }
 
 /// Removes a directory, if it is there.
