@@ -35,7 +35,8 @@ pub fn warn(output: &Output, snapshots: &[&Snapshot], now_ns: i64) {
 /// Warns if what is meant by `latest` is dated in the future, or another one was saved after it.
 pub fn warn_of_latest(output: &Output, snapshots: &[&Snapshot], now_ns: i64) {
     let latest = snapshots.iter().max_by_key(|one| (one.record.started_ns, one.id));
-    let last = snapshots.iter().max_by_key(|one| one.saved_order());
+    let saved = snapshots.iter().filter(|one| one.is_dated_by_clock());
+    let last = saved.max_by_key(|one| one.saved_order());
     let (Some(latest), Some(last)) = (latest, last) else { return };
     let is_future = is_dated_before(now_ns, latest.record.started_ns);
     let is_passed_over = (1..last.sequence).contains(&latest.sequence)
@@ -57,7 +58,7 @@ fn misdated<'a>(snapshots: &[&'a Snapshot], now_ns: i64) -> (Vec<&'a Snapshot>, 
     let is_future = |one: &&Snapshot| is_dated_before(now_ns, one.record.started_ns);
     let (future, mut others): (Vec<&Snapshot>, Vec<&Snapshot>) =
         snapshots.iter().copied().partition(is_future);
-    others.retain(|one| one.sequence > 0);
+    others.retain(|one| one.is_dated_by_clock());
     others.sort_unstable_by_key(|one| one.sequence);
     let mut early = Vec::new();
     // The latest date of all that were saved earlier; those with one number were saved together.

@@ -361,6 +361,7 @@ impl Context {
         let environment = self.environment_of(location.is_far());
         let repository =
             Repository::open_expecting(store, expectation, password, environment, memory)?;
+        let repository = repository.remembering_in(known_stores::remembered_in());
         known.meet(&repository, false, &self.output);
         let uncopied = Arc::clone(repository.uncopied());
         self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);

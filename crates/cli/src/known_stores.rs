@@ -15,6 +15,8 @@
 //!   mount point are as usual as a store that was made anew.
 //! - `init` notes what it makes.
 //!
+//! What this machine has done in each store, by its id, the engine remembers beside that, in `done`.
+//!
 //! The directory is `$ONEFOLD_STATE_DIR`, else `$XDG_STATE_HOME/onefold`, else
 //! `~/.local/state/onefold`. Where there is none, or it cannot be written, nothing is remembered
 //! and no command fails.
@@ -60,6 +62,16 @@ impl Memory {
     }
 }
 
+/// The directory of what this machine remembers; `None` if there is no place for it.
+fn directory() -> Option<PathBuf> {
+    own_files::directory(VARIABLE, "XDG_STATE_HOME", ".local/state")
+}
+
+/// Where the engine remembers what this machine has done in stores.
+pub fn remembered_in() -> Option<PathBuf> {
+    directory().map(|directory| directory.join("done"))
+}
+
 /// A path where stores are met.
 #[derive(Debug)]
 pub struct KnownPath {
@@ -88,8 +100,7 @@ impl KnownPath {
             Location::Sftp(place) => place.to_string(),
         };
         let name = format!("{}.json", &blake3::hash(path.as_bytes()).to_hex()[..32]);
-        let directory = own_files::directory(VARIABLE, "XDG_STATE_HOME", ".local/state");
-        let file = directory.map(|directory| directory.join("stores").join(name));
+        let file = directory().map(|directory| directory.join("stores").join(name));
         let memory = file.as_deref().and_then(own_files::read).unwrap_or_default();
         Self::new(file, Memory { path, ..memory })
     }

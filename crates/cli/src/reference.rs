@@ -86,7 +86,20 @@ pub struct Snapshots {
 impl Snapshots {
     /// Lists the snapshots; what does not add up becomes warnings.
     pub fn load(repository: &Repository, output: &Arc<Output>) -> Result<Self> {
-        let list = SnapshotList::load(repository).context(|| "listing snapshots")?;
+        Self::of(SnapshotList::load(repository), repository, output)
+    }
+
+    /// The same by the records themselves, for whoever forgets what they say.
+    pub fn load_unaided(repository: &Repository, output: &Arc<Output>) -> Result<Self> {
+        Self::of(SnapshotList::load_unaided(repository), repository, output)
+    }
+
+    fn of(
+        list: Result<SnapshotList>,
+        repository: &Repository,
+        output: &Arc<Output>,
+    ) -> Result<Self> {
+        let list = list.context(|| "listing snapshots")?;
         for problem in &list.problems {
             output.warning(problem);
         }

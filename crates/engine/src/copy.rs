@@ -131,7 +131,11 @@ pub fn copy(
             )));
         }
     }
-    for snapshot in list.snapshots.iter().filter(|snapshot| snapshots.contains(&snapshot.id)) {
+    // As they were saved: what keeps the last one, whatever its date, finds it in the copy.
+    let wanted = |one: &&Snapshot| snapshots.contains(&one.id);
+    let mut wanted: Vec<&Snapshot> = list.snapshots.iter().filter(wanted).collect();
+    wanted.sort_by_key(|one| one.saved_order());
+    for snapshot in wanted {
         job.interrupt.check()?;
         let original = known::original_of(source.store_id(), snapshot);
         let present = match (known.get(&original), &whole) {

@@ -59,6 +59,7 @@ pub mod memory;
 pub mod patterns;
 pub mod placement;
 pub mod primary;
+pub mod remembered;
 pub mod repository;
 pub mod restore;
 pub mod retention;

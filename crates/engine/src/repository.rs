@@ -27,6 +27,7 @@ mod variants;
 use crate::common_index::CommonIndex;
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
+use crate::remembered::Remembered;
 use generations::KeyStatus;
 use onefold_chunking::Chunker;
 use onefold_crypto::{Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts};
@@ -40,6 +41,7 @@ use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 pub use options::{InitOptions, Preset};
 use shared::Shared;
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uncopied::Uncopied;
@@ -108,6 +110,7 @@ pub struct Repository {
     frame_bytes: Option<usize>,
     common_index: Option<Arc<dyn CommonIndex>>,
     foreseen: Arc<Mutex<Option<SharedForesight>>>,
+    remembered: Option<Arc<Remembered>>,
 }
 
 impl Repository {
@@ -271,7 +274,25 @@ impl Repository {
             frame_bytes: None,
             common_index: None,
             foreseen: Arc::default(),
+            remembered: None,
         })
+    }
+
+    /// The same for a program of a machine that shares the store with others, whose objects may lie:
+    /// what spares reading is remembered in this directory. Where this is not said every object that
+    /// opens is believed.
+    #[must_use]
+    pub fn remembering_in(self, directory: Option<PathBuf>) -> Self {
+        let (store, vault) = (self.store_id, Arc::clone(&self.vault));
+        let randomness = Arc::clone(&self.environment.randomness);
+        let remembered = Remembered::load(directory, store, vault, randomness);
+        Self { remembered: Some(Arc::new(remembered)), ..self }
+    }
+
+    /// What this machine remembers of the store; `None` if every object that opens is believed.
+    #[must_use]
+    pub fn remembered(&self) -> Option<&Remembered> {
+        self.remembered.as_deref()
     }
 
     /// Where everything is kept.

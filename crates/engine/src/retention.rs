@@ -4,7 +4,8 @@
 //! change and its tombstone, after which its space can be collected and nothing brings it back
 //! (F1). Either is checked for all snapshots named before anything is written (R49): one that is on
 //! hold or does not exist refuses the whole request. Both may be repeated; what is done already is
-//! passed over. A hold that is decided meanwhile, beside a request that has begun, is obeyed: its
+//! passed over. Checkpoints are not asked what is on hold or how old it is: whoever may append can
+//! have put one. A hold that is decided meanwhile, beside a request that has begun, is obeyed: its
 //! snapshot stays (R89). `change` is what `hold`, `release`, `tag` and `describe` do.
 
 use crate::repository::Repository;
@@ -19,7 +20,7 @@ const NAMES_OF_FORGETTING: usize = 2;
 
 /// Refuses a request that names a snapshot on hold, or none: for whoever forgets in pieces.
 pub fn refuse_held(repository: &Repository, snapshots: &[SessionId]) -> Result<()> {
-    let list = SnapshotList::load(repository)?;
+    let list = SnapshotList::load_unaided(repository)?;
     let mut left = snapshots.to_vec();
     left.retain(|id| list.get(*id).is_some());
     select(&list, &left).map(|_| ())
@@ -27,7 +28,7 @@ pub fn refuse_held(repository: &Repository, snapshots: &[SessionId]) -> Result<(
 
 /// Hides snapshots until `undelete` brings them back (a reversible mark).
 pub fn forget(repository: &Repository, snapshots: &[SessionId], by: &str) -> Result<()> {
-    let list = SnapshotList::load(repository)?;
+    let list = SnapshotList::load_unaided(repository)?;
     for snapshot in select(&list, snapshots)? {
         if !snapshot.hidden {
             marks::hide(repository, snapshot.id, by, "forget")?;
@@ -52,7 +53,7 @@ pub fn undelete(repository: &Repository, snapshots: &[SessionId]) -> Result<u64>
 /// Forgets snapshots for good: their space may be collected from now on. Those that are forgotten
 /// already are passed over, so that what was stopped in the middle can be repeated.
 pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) -> Result<()> {
-    let list = SnapshotList::load(repository)?;
+    let list = SnapshotList::load_unaided(repository)?;
     let mut left = Vec::with_capacity(snapshots.len());
     for id in snapshots {
         if list.get(*id).is_some() || !tombstones::is_forgotten(repository, *id)? {
@@ -98,9 +99,13 @@ pub fn done_of(
 /// Those on hold stay, and so do those that somebody brings back or puts on hold meanwhile: marks
 /// are looked at again just before the last change is decided ([`marks`]).
 pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -> Result<u64> {
-    let list = SnapshotList::load(repository)?;
+    let list = SnapshotList::load_unaided(repository)?;
     let mut forgotten = 0;
     for snapshot in list.snapshots.iter().filter(|one| one.hidden && !one.record.hold) {
+        // Nobody has hidden it before it was saved: a clock was wrong.
+        if snapshot.record.finished_ns >= moment_ns {
+            continue;
+        }
         let known = list.changes.of(snapshot.id);
         if marks::make_final(repository, snapshot.id, known, moment_ns, by)? {
             tombstones::forget(repository, snapshot.id, by, "hidden long enough")?;
@@ -143,7 +148,9 @@ pub fn candidate(snapshot: &Snapshot) -> Candidate {
         tags: record.tags.clone(),
         hold: record.hold,
         sequence: snapshot.sequence,
+        is_copy: record.original.is_some(),
         is_empty: record.summary.bytes == 0,
+        is_partial: snapshot.is_partial(),
     }
 }
 

@@ -27,6 +27,7 @@ pub mod decided;
 pub mod doubts;
 pub mod epoch;
 pub mod evidence;
+pub mod finals;
 pub mod forgetting;
 pub mod marks;
 pub mod outcome;

@@ -30,7 +30,12 @@ pub fn open(
     interrupt: &Interrupt,
 ) -> rustix::io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-    let ask = || rustix::fs::openat(&directory, name, flags, Mode::empty()).map(File::from);
+    let open = |flags| rustix::fs::openat(&directory, name, flags, Mode::empty()).map(File::from);
+    // That a file is saved is no access of its owner, who alone may have it not noted.
+    let ask = || match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        opened => opened,
+    };
     let may_ask = || {
         let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

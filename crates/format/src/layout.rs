@@ -10,12 +10,13 @@
 //! metadata/<id>                   packs of metadata sections, for sequential scans
 //! index/<run id>                  index runs
 //! sessions/<s>/announced          a session exists (W1)
-//! sessions/<s>/ready-<epoch>      it knows that epoch (W4)
+//! sessions/<s>/ready-<epoch>      it knows that epoch (W4), sealed as [`ready_sealed_as`]
 //! outcomes/<s>                    decision: committed (the snapshot) or fenced
 //! tombstones/<s>                  decision: forgotten for good
 //! marks/<s>.<id>                  reversible mark: hidden by forget until undelete
 //! fates/<mark id>                 decision: the mark was taken back
 //! changes/<s>.<n>                 decision: the n-th change of what is said about a snapshot
+//! finals/<s>.<n>                  that change may say that the snapshot is forgotten for good
 //! checkpoints/<id>                what decided names say, said again to be read at once
 //! damage/<container id>           quarantine: do not rely on this container
 //! doubts/<id>                     doubt: something may be missing that nothing names
@@ -23,6 +24,9 @@
 //! copies/<decision>               the value of a decision again, by the decision's own name
 //! ```
 
+mod kinds;
+
+pub use kinds::Kind;
 use onefold_types::{
     CheckpointId, ContainerId, DoubtId, Error, KeyId, MarkId, PlanId, Result, RunId, SessionId,
 };
@@ -55,6 +59,8 @@ pub const MARKS: &str = "marks";
 pub const FATES: &str = "fates";
 /// What is said about snapshots after they were made.
 pub const CHANGES: &str = "changes";
+/// Which changes may say that a snapshot is forgotten for good.
+pub const FINALS: &str = "finals";
 /// What decided names say, said again.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Quarantined containers.
@@ -133,6 +139,21 @@ pub fn session_ready(id: SessionId, epoch: u64) -> String {
     format!("{SESSIONS}/{id}/ready-{epoch}")
 }
 
+/// What a session's declaration that it knows an epoch is sealed as.
+#[must_use]
+pub fn ready_sealed_as(id: SessionId, epoch: u64) -> [u8; 16] {
+    numbered(id, epoch)
+}
+
+/// A name that a session and a number make together.
+fn numbered(id: SessionId, number: u64) -> [u8; 16] {
+    let mut name = id.0;
+    for (byte, of_number) in name[8..].iter_mut().zip(number.to_le_bytes()) {
+        *byte ^= of_number;
+    }
+    name
+}
+
 /// Where a session's outcome is decided.
 #[must_use]
 pub fn outcome(id: SessionId) -> String {
@@ -170,11 +191,7 @@ impl ChangeName {
     /// What the record is sealed as: no other change of this or another snapshot passes for it.
     #[must_use]
     pub fn sealed_as(&self) -> [u8; 16] {
-        let mut name = self.snapshot.0;
-        for (byte, of_number) in name[8..].iter_mut().zip(self.number.to_le_bytes()) {
-            *byte ^= of_number;
-        }
-        name
+        numbered(self.snapshot, self.number)
     }
 }
 
@@ -203,6 +220,12 @@ impl FromStr for ChangeName {
 #[must_use]
 pub fn change(name: ChangeName) -> String {
     format!("{CHANGES}/{name}")
+}
+
+/// Where whoever may collect says that a change may be the last one.
+#[must_use]
+pub fn finality(name: ChangeName) -> String {
+    format!("{FINALS}/{name}")
 }
 
 /// Where a checkpoint lies.

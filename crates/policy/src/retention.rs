@@ -14,7 +14,8 @@
 //!   `within-daily span` keeps one per day of that window, and so on.
 //! - `tags` and `ids` keep what matches.
 //! - A snapshot on hold is kept whatever the policy says.
-//! - Where all that a group keeps is empty, the newest snapshot that is not is kept as well.
+//! - Where all that a group keeps is empty, or lacks what could not be read, the newest snapshot
+//!   that is whole is kept as well.
 //!
 //! Safety. A policy without a rule is an error, and a group of which nothing would remain is
 //! refused as a whole. Snapshots dated after `now` are kept, and no rule counts them: neither a
@@ -56,8 +57,12 @@ pub struct Candidate {
     pub hold: bool,
     /// Whether there is nothing in its files, or no file in it.
     pub is_empty: bool,
+    /// Whether something that was to be saved could not be read.
+    pub is_partial: bool,
     /// Its place in the order in which snapshots were saved, which no clock decides; 0: none.
     pub sequence: u64,
+    /// Whether it was saved in another store, and copied when its place says.
+    pub is_copy: bool,
 }
 
 /// What clocks of sound machines may differ by.
@@ -231,8 +236,9 @@ fn decide_group(
     zone: &TimeZone,
     now_ns: i64,
 ) -> Vec<Decision> {
-    // Newest first; the name decides between equal dates, so that no order depends on the input's.
-    members.sort_unstable_by_key(|one| Reverse((one.time_ns, one.id)));
+    // Newest first; between equal dates it is told by which was saved last, and then by the name, so
+    // that no order depends on the input's.
+    members.sort_unstable_by_key(|one| Reverse((one.time_ns, one.sequence, one.id)));
     let local = |time_ns: i64| {
         // A timestamp holds more than 64 bits of nanoseconds do.
         let time = Timestamp::from_nanosecond(i128::from(time_ns)).unwrap_or_default();
@@ -267,20 +273,26 @@ fn decide_group(
         Decision { id: one.id, keep: !reasons.is_empty(), reasons }
     };
     let mut decisions: Vec<Decision> = members.iter().copied().enumerate().map(decide).collect();
-    keep_one_with_content(&members, &mut decisions);
+    keep_a_whole_one(&members, &mut decisions);
     decisions
 }
 
-/// Sees to it that what is kept is not all empty: a disk that is not mounted gives empty snapshots,
-/// which would push out the others.
-fn keep_one_with_content(members: &[&Candidate], decisions: &mut [Decision]) {
-    let mut kept = members.iter().zip(&*decisions).filter(|(_, decision)| decision.keep).peekable();
-    if kept.peek().is_none() || kept.any(|(one, _)| !one.is_empty) {
+/// Sees to it that what is kept is not all empty, nor all partial: a disk that is not mounted gives
+/// empty snapshots, one that fails gives some that lack much, and they would push out the others.
+fn keep_a_whole_one(members: &[&Candidate], decisions: &mut [Decision]) {
+    if decisions.iter().all(|decision| !decision.keep) {
         return;
     }
-    if let Some((_, newest)) = members.iter().zip(decisions).find(|(one, _)| !one.is_empty) {
-        newest.keep = true;
-        newest.reasons.push("newest with content".to_owned());
+    type Rule = (fn(&Candidate) -> bool, &'static str);
+    let has_content: Rule = (|one| !one.is_empty, "newest with content");
+    let is_whole: Rule = (|one| !one.is_empty && !one.is_partial, "newest whole one");
+    for (is_it, why) in [has_content, is_whole] {
+        let mut those = members.iter().zip(&mut *decisions).filter(|(one, _)| is_it(one));
+        let Some((_, newest)) = those.next() else { continue };
+        if !newest.keep && those.all(|(_, decision)| !decision.keep) {
+            newest.keep = true;
+            newest.reasons.push(why.to_owned());
+        }
     }
 }
 
@@ -291,7 +303,7 @@ fn misdated_last(members: &[&Candidate], now_ns: i64) -> Option<SessionId> {
     let is_later = |other: &&Candidate| {
         (1..last.sequence).contains(&other.sequence)
             && other.time_ns <= now_ns
-            && is_dated_before(last.time_ns, other.time_ns)
+            && last.time_ns < other.time_ns
     };
     members.iter().any(is_later).then_some(last.id)
 }

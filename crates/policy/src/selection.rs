@@ -6,7 +6,7 @@
 //! Invariants: a reference is never guessed. A beginning that fits two snapshots is an error that
 //! lists them. Filters narrow down `latest` and nothing else: whoever gives a name means it.
 
-use crate::retention::Candidate;
+use crate::retention::{Candidate, is_dated_before};
 use crate::tag_list::TagList;
 use onefold_types::ids::ID_BYTES;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
@@ -107,11 +107,13 @@ fn resolve_latest(
     filter: &SnapshotFilter,
 ) -> Result<SessionId> {
     let passing = candidates.iter().filter(|candidate| filter.matches(candidate));
-    let mut dated: Vec<_> = passing.map(|candidate| (candidate.time_ns, candidate.id)).collect();
-    dated.sort_unstable();
-    let count = dated.len();
-    let number = usize::try_from(back).unwrap_or(usize::MAX);
-    dated.into_iter().rev().nth(number).map(|(_, id)| id).ok_or_else(|| {
+    let mut left: Vec<&Candidate> = passing.collect();
+    let count = left.len();
+    for _ in 0..back {
+        let Some(newer) = latest(&left) else { break };
+        left.retain(|one| one.id != newer);
+    }
+    latest(&left).ok_or_else(|| {
         let why = match count {
             0 => "no snapshot fits".to_owned(),
             1 => format!("latest~{back} is asked for, but only one snapshot fits"),
@@ -119,6 +121,21 @@ fn resolve_latest(
         };
         Error::new(ErrorKind::NotFound, why)
     })
+}
+
+/// The one with the latest date; of those that are about as new, as clocks go, the one that is known
+/// to have been saved last.
+fn latest(candidates: &[&Candidate]) -> Option<SessionId> {
+    let dated = candidates.iter().max_by_key(|one| (one.time_ns, one.sequence, one.id))?;
+    let is_in_order = |one: &Candidate| one.sequence > 0 && !one.is_copy;
+    let is_later = |one: &&&Candidate| {
+        is_in_order(one)
+            && one.sequence > dated.sequence
+            && !is_dated_before(one.time_ns, dated.time_ns)
+    };
+    let later = candidates.iter().filter(is_later).filter(|_| is_in_order(dated));
+    let later = later.max_by_key(|one| (one.sequence, one.time_ns, one.id));
+    later.or(Some(dated)).map(|one| one.id)
 }
 
 fn resolve_name(name: &str, candidates: &[Candidate]) -> Result<SessionId> {

@@ -22,6 +22,8 @@ fn candidate(first: [u8; 2], time_ns: i64, host: &str, tags: &str, paths: &str) 
         hold: false,
         sequence: 0,
         is_empty: false,
+        is_partial: false,
+        is_copy: false,
     }
 }
 
@@ -144,4 +146,32 @@ proptest! {
             prop_assert_eq!(again, reference);
         }
     }
+}
+
+#[test]
+fn r102_of_snapshots_about_as_new_the_one_that_was_saved_last_is_the_latest() {
+    let minute_ns = 60_000_000_000;
+    let saved = |number, time_ns, sequence| Candidate {
+        sequence,
+        ..candidate([number, 0], time_ns, "alpha", "", "/a")
+    };
+    let latest = |candidates: &[Candidate], text: &str| {
+        let reference = text.parse().unwrap();
+        resolve(&reference, candidates, &SnapshotFilter::default()).unwrap().0[0]
+    };
+    // The clock was set back by a minute, and stood still before.
+    let mut all = vec![
+        saved(7, 100 * minute_ns, 1),
+        saved(3, 100 * minute_ns, 2),
+        saved(5, 99 * minute_ns, 3),
+    ];
+    for (text, expected) in [("latest", 5), ("latest~1", 3), ("latest~2", 7)] {
+        assert_eq!(latest(&all, text), expected, "{text}");
+    }
+    // By more than clocks differ: dates count, and that is told.
+    all[2].time_ns = 89 * minute_ns;
+    assert_eq!(latest(&all, "latest"), 3);
+    // A copy was made when its place says, and not saved then.
+    all[2] = Candidate { is_copy: true, ..saved(5, 99 * minute_ns, 3) };
+    assert_eq!(latest(&all, "latest"), 3);
 }

@@ -12,15 +12,12 @@ use crate::taken::Taken;
 use crate::usage::Usage;
 use axum::http::{HeaderMap, StatusCode, header};
 use lru::LruCache;
-use onefold_format::layout;
+use onefold_format::layout::{self, Kind};
 use onefold_store::Key;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What only a collector decides: what is condemned, and what is gone for good.
-const COLLECTORS: [&str; 5] =
-    [layout::TOMBSTONES, layout::PLANS, layout::EPOCHS, layout::SWEEPS, layout::FINISHED];
 /// The unit of room for bodies.
 pub const ROOM_UNIT_BYTES: u64 = 1024;
 /// Where snapshots' data is.
@@ -128,10 +125,16 @@ impl Asking {
         may(&self.name, &self.client, right)
     }
 
-    /// Who may only append decides nothing that makes others delete.
+    /// Nobody puts what is no object of a store. Who may only append decides nothing that makes
+    /// others delete, hide or stop, and nothing about sessions of others.
     pub fn may_put(&self, key: &Key) -> Result<(), Failure> {
         self.may(Right::Append)?;
-        match key.as_str().split('/').any(|part| COLLECTORS.contains(&part)) {
+        let kind = Kind::of(key.as_str()).ok_or_else(|| {
+            Failure::request(format!("'{key}' is no name of an object of a store"))
+        })?;
+        let is_own = |id| self.served.puts.is_own(&self.served.store, &self.name, id);
+        let is_of_another = kind.of_session().is_some_and(|id| !is_own(id));
+        match kind.takes_collecting() || is_of_another {
             true => self.may(Right::Collect),
             false => Ok(()),
         }

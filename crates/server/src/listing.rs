@@ -154,6 +154,6 @@ mod tests {
             assert_eq!((page.len(), next.as_ref()), (0, Some(&first)));
             Ok(())
         };
-        served.put(&first, put).unwrap();
+        served.put(&first, "me", put).unwrap();
     }
 }

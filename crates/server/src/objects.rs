@@ -51,7 +51,7 @@ pub async fn put(asking: Asking, key: Key, request: Request<Body>) -> Result<Res
         on_thread(move || {
             let _room = room;
             let served = &putter.served;
-            match served.put(&key, |store| store.put(&key, &bytes)) {
+            match served.put(&key, &putter.name, |store| store.put(&key, &bytes)) {
                 Ok(()) => taken.keep(),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     let is_same = served.holds(&key, &bytes);
@@ -111,7 +111,7 @@ async fn through(
     taken: Taken,
 ) -> Result<(), Failure> {
     let patience = asking.shared.patience;
-    let mut pieces = Pieces::begin(Arc::clone(&asking.served), key, patience.pause);
+    let mut pieces = Pieces::begin(asking, key, patience.pause);
     let mut arriving = Arriving::new(body, length, patience.idle);
     let mut taken = Some(taken);
     while let Some(bytes) = arriving.next().await? {

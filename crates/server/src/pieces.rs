@@ -6,7 +6,7 @@
 //! for too long, leave nothing.
 
 use crate::answers::Failure;
-use crate::served::Served;
+use crate::asking::Asking;
 use crate::taken::Taken;
 use bytes::Bytes;
 use onefold_store::{Blobs as _, Key};
@@ -32,7 +32,8 @@ pub struct Pieces {
 
 impl Pieces {
     /// Begins to write; for each piece it waits so long.
-    pub fn begin(served: Arc<Served>, key: Key, pause: Duration) -> Self {
+    pub fn begin(asking: &Asking, key: Key, pause: Duration) -> Self {
+        let (served, client) = (Arc::clone(&asking.served), asking.name.clone());
         let (sender, mut receiver) = mpsc::channel(PIECES_WAITING);
         let runtime = tokio::runtime::Handle::current();
         let written = tokio::task::spawn_blocking(move || {
@@ -50,7 +51,7 @@ impl Pieces {
                     Err(_) => Err(Error::new(ErrorKind::Unavailable, "nothing more came")),
                 }
             };
-            served.put(&key, |store| store.put_pieces(&key, &mut next))?;
+            served.put(&key, &client, |store| store.put_pieces(&key, &mut next))?;
             all_taken.into_iter().for_each(Taken::keep);
             Ok(())
         });

@@ -20,6 +20,7 @@
 
 use crate::answers::Failure;
 use crate::notices::Notices;
+use crate::puts::Puts;
 use onefold_store::{Blobs, Key, Listed, LocalStore};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
@@ -43,6 +44,7 @@ pub struct Served {
     directory: PathBuf,
     /// What its clients tell each other.
     pub(crate) notices: Notices,
+    pub(crate) puts: Puts,
     on_the_way: OnTheWay,
     kept: Option<Kept>,
     room: Room,
@@ -121,12 +123,29 @@ impl Served {
         }
         let (name, on_the_way) = (name.to_owned(), OnTheWay { durable, ..OnTheWay::default() });
         let (notices, deleting) = (Notices::default(), Mutex::default());
+        let puts = Puts::open(&real, &store)?;
         let (directory, _locked) = (real, locked);
-        Ok(Self { name, store, directory, notices, on_the_way, kept, room, deleting, _locked })
+        Ok(Self {
+            name,
+            store,
+            directory,
+            notices,
+            puts,
+            on_the_way,
+            kept,
+            room,
+            deleting,
+            _locked,
+        })
     }
 
-    /// Puts an object by `put`, which nobody sees before it is durable.
-    pub(crate) fn put(&self, key: &Key, put: impl FnOnce(&LocalStore) -> Result<()>) -> Result<()> {
+    /// Puts an object of a client by `put`, which nobody sees before it is durable.
+    pub(crate) fn put(
+        &self,
+        key: &Key,
+        client: &str,
+        put: impl FnOnce(&LocalStore) -> Result<()>,
+    ) -> Result<()> {
         if self.kept.as_ref().is_some_and(|kept| kept.directory.join(key.as_str()).exists()) {
             let what = format!("'{key}' was deleted, and names are not used again");
             return Err(Error::new(ErrorKind::NotPermitted, what));
@@ -134,7 +153,7 @@ impl Served {
         if !self.on_the_way.begin(key, || self.store.size(key).is_ok()) {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("'{key}' exists already")));
         }
-        let outcome = put(&self.store);
+        let outcome = self.puts.note(client, key).and_then(|()| put(&self.store));
         match &outcome {
             Ok(()) => self.on_the_way.arrived(key),
             // Named, and nobody can tell whether that is durable: it stays unseen.
@@ -235,6 +254,7 @@ impl Served {
                 .context(|| format!("keeping '{key}' in '{}'", kept.directory.display()))?;
         }
         self.store.delete(key)?;
+        self.puts.forget(key);
         if self.kept.is_none() {
             self.give_back(size);
         }
@@ -478,15 +498,15 @@ mod tests {
                 assert_eq!(served.list("", None, 9).unwrap().0.len(), 1);
                 store.put(&key("a"), bytes)
             };
-            served.put(&key("a"), put).unwrap_err().kind()
+            served.put(&key("a"), "me", put).unwrap_err().kind()
         };
-        served.put(&key("a"), |store| store.put(&key("a"), b"bytes")).unwrap();
+        served.put(&key("a"), "me", |store| store.put(&key("a"), b"bytes")).unwrap();
         assert_eq!(again(b"other"), ErrorKind::AlreadyExists);
         assert_eq!(served.size(&key("a")).unwrap(), 5);
         assert!(served.holds(&key("a"), b"bytes") && !served.holds(&key("a"), b"other"));
         // The first of two has come through; the second one does not know that yet.
         served.on_the_way.begin(&key("b"), || false);
-        served.put(&key("b"), |store| store.put(&key("b"), b"bytes")).unwrap();
+        served.put(&key("b"), "me", |store| store.put(&key("b"), b"bytes")).unwrap();
         assert_eq!(served.list("", None, 9).unwrap().0.len(), 2);
     }
 
@@ -497,7 +517,7 @@ mod tests {
             store.put(&key("a"), b"bytes")?;
             Err(Error::new(ErrorKind::Io, "a directory could not be synced"))
         };
-        assert_eq!(served.put(&key("a"), failing).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(served.put(&key("a"), "me", failing).unwrap_err().kind(), ErrorKind::Io);
         assert!(served.list("", None, 9).unwrap().0.is_empty());
     }
 
@@ -522,7 +542,7 @@ mod tests {
         assert_eq!(fs::read(&kept).unwrap(), b"bytes");
         let now = SystemTime::now();
         assert_eq!(served.remove_expired(now + period / 2).unwrap(), 0);
-        let again = served.put(&key("containers/3f/x"), |_| panic!("it is put"));
+        let again = served.put(&key("containers/3f/x"), "me", |_| panic!("it is put"));
         assert_eq!(again.unwrap_err().kind(), ErrorKind::NotPermitted);
         // Copied back it is there again, and can be deleted again.
         let back = place.path().join("store/containers/3f");
@@ -556,7 +576,7 @@ mod tests {
         let served = Served::open(&directory, rules, DURABLE).unwrap();
         for name in ["a", "b"] {
             served.take_room(1).unwrap();
-            served.put(&key(name), |store| store.put(&key(name), b"x")).unwrap();
+            served.put(&key(name), "me", |store| store.put(&key(name), b"x")).unwrap();
         }
         served.delete(&key("a")).unwrap();
         assert_eq!(served.free_bytes().unwrap(), Some(8 * CHARGED_MIN_BYTES));

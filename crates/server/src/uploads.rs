@@ -15,7 +15,6 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use onefold_store::Key;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Begins an upload.
@@ -23,8 +22,7 @@ pub async fn begin(asking: Asking, key: Key) -> Result<Response, Failure> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Failure::busy(error.to_string()))?;
     let id = hex::encode(random);
-    let state =
-        Pieces::begin(Arc::clone(&asking.served), key.clone(), asking.shared.patience.pause);
+    let state = Pieces::begin(&asking, key.clone(), asking.shared.patience.pause);
     let state = State::Open(state);
     let arriving = Arriving { state, parts: 0, hash: None, changed: Instant::now() };
     let upload = Upload {

@@ -218,7 +218,7 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
         false => Access::Write,
     };
     let repository = context.open(access)?;
-    let all = Snapshots::load(&repository, &context.output)?;
+    let all = Snapshots::load_unaided(&repository, &context.output)?;
     if !arguments.give_up.is_empty() {
         return give_up(context, &repository, &all, arguments);
     }

@@ -91,6 +91,7 @@ mod sharing_jobs;
 mod sharing_kept;
 mod sharing_lost;
 mod sharing_own;
+mod sharing_pages;
 mod sharing_random;
 mod sharing_replaced;
 mod sharing_restored;

@@ -257,3 +257,25 @@ fn r116_a_copy_of_a_stub_that_was_written_to_is_no_new_version() {
     };
     assert!(known["manifests"].as_array().unwrap().iter().any(is_kept), "{known}");
 }
+
+#[test]
+fn r116_what_lies_in_the_place_of_a_share_comes_back_by_its_path() {
+    let sandbox = with_share();
+    let share = sandbox.path("share");
+    let before = contents(&share);
+    optimize(&sandbox);
+    // Restored from a backup that leaves out what begins with a dot, and knows no attributes.
+    copy_without_attributes(&share, &sandbox.path("restored"));
+    fs::remove_dir_all(sandbox.path("restored/.onefold-share")).unwrap();
+    fs::remove_dir_all(&share).unwrap();
+    fs::rename(sandbox.path("restored"), &share).unwrap();
+    let create = ["share", "create", "--min-age", "0s", &sandbox.arg("share")];
+    let refused = sandbox.run(&create).expect(1);
+    assert!(refused.stderr.contains("share repair"), "{}", refused.stderr);
+    let report = share_command(&sandbox, "repair", "share").expect(0).message("repaired");
+    assert!(report["files"].as_u64().unwrap() >= 4, "{report}");
+    assert!(contents(&share) == before);
+    let lost = refused.stderr.split("--lost ").nth(1).unwrap().split('\'').next().unwrap();
+    sandbox.run(&["share", "remove", "--lost", lost]).expect(0);
+    sandbox.run(&create).expect(0);
+}

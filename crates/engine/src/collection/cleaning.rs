@@ -11,6 +11,7 @@ use crate::index::{FingerprintIndex, append, merge};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
+use onefold_format::wire::Writer;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result};
@@ -91,12 +92,17 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     }
     packs.sort_unstable();
     let mut out = metadata_pack::begin();
-    let (mut out_bytes, mut replaced) = (0, Vec::new());
-    let flush = |out: &mut onefold_format::wire::Writer, replaced: &mut Vec<Key>| -> Result<()> {
-        let full = std::mem::replace(out, metadata_pack::begin());
+    let (mut out_bytes, mut replaced, mut are_proved) = (0, Vec::new(), true);
+    let flush = |out: &mut Writer, replaced: &mut Vec<Key>, are_proved| -> Result<()> {
+        let full = std::mem::replace(out, metadata_pack::begin()).into_bytes();
         // Those it replaces tell what the store has held, so they go only for one that is there.
-        match append::put_pack(repository, &full.into_bytes())? {
-            true => replaced.drain(..).try_for_each(|key| repository.store().delete(&key)),
+        match append::put_pack(repository, &full)? {
+            true => {
+                if let Some(remembered) = repository.remembered().filter(|_| are_proved) {
+                    remembered.note_pack(repository.fingerprinter().data(&full));
+                }
+                replaced.drain(..).try_for_each(|key| repository.store().delete(&key))
+            }
             false => {
                 replaced.clear();
                 Ok(())
@@ -117,7 +123,8 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
             Err(_) => continue,
         };
         let live = |id: &ContainerId| present.binary_search(id).is_ok();
-        let sound = sound_records(repository, &records)?;
+        let (sound, is_proved) = sound_records(repository, &bytes, &records)?;
+        are_proved &= is_proved;
         let is_damaged = sound.len() < records.len();
         let kept: Vec<_> = sound.into_iter().filter(|(id, _)| live(id)).collect();
         let is_small = size_bytes < PACK_SMALL_BYTES && small > PACKS_SMALL_MAX;
@@ -132,31 +139,45 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
         }
         replaced.push(key);
         if out_bytes >= PACK_BYTES {
-            flush(&mut out, &mut replaced)?;
-            out_bytes = 0;
+            flush(&mut out, &mut replaced, are_proved)?;
+            (out_bytes, are_proved) = (0, true);
         }
     }
     match out_bytes {
         0 => replaced.into_iter().try_for_each(|key| repository.store().delete(&key))?,
-        _ => flush(&mut out, &mut replaced)?,
+        _ => flush(&mut out, &mut replaced, are_proved)?,
     }
     Ok(count)
 }
 
-/// Those of a pack's records that are what was written.
+/// Those of a pack's records that are what was written, and whether all are known to be: those of
+/// one that was not compared with its containers are compared now.
 fn sound_records<'a>(
     repository: &Repository,
+    bytes: &[u8],
     records: &[(ContainerId, &'a [u8])],
-) -> Result<Vec<(ContainerId, &'a [u8])>> {
-    let mut sound = Vec::new();
+) -> Result<(Vec<(ContainerId, &'a [u8])>, bool)> {
+    let hash = repository.fingerprinter().data(bytes);
+    let remembered = repository.remembered();
+    let was_proved = remembered.is_none_or(|remembered| remembered.is_proved(&hash));
+    let (mut sound, mut is_proved) = (Vec::new(), true);
     for (id, section) in records {
+        if !was_proved {
+            match reader::read_sealed_section(repository, *id) {
+                Ok(own) if own == **section => {}
+                Ok(_) => continue,
+                // Gone, or the pack is all that tells what it had.
+                Err(error) if error.is_unreadable() => is_proved = false,
+                Err(error) => return Err(error),
+            }
+        }
         match reader::open_section(repository, *id, &mut section.to_vec()) {
             Ok(_) => sound.push((*id, *section)),
             Err(error) if error.kind() == ErrorKind::Damaged => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(sound)
+    Ok((sound, is_proved))
 }
 
 /// Removes the quarantine of containers that are gone.

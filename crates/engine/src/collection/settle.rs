@@ -7,7 +7,8 @@
 
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::announced::{abandoned, fence, is_abandoned, undecided};
+use crate::session::announced::{abandoned, fence, is_abandoned, is_ready, undecided};
+use crate::session::epoch::newest_number;
 use onefold_types::{Result, SessionId};
 use std::time::{Duration, Instant};
 
@@ -48,9 +49,16 @@ pub fn settle(repository: &Repository, epoch: u64, grace: Duration, job: &Job) -
 
 fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
     let undecided = undecided(repository)?;
-    // Never ready is old: it may hold an older epoch than it will declare.
-    let is_old = |ready: &Option<u64>| ready.is_none_or(|ready| ready < epoch);
-    Ok(undecided.iter().filter(|(_, ready)| is_old(ready)).map(|(id, _)| *id).collect())
+    // A session is ready for an epoch that was decided, this one or one after it. Never ready is
+    // old: it may hold an older epoch than it will declare.
+    let decided = epoch..=newest_number(repository)?.max(epoch);
+    let mut old = Vec::new();
+    for (id, said) in undecided {
+        if !is_ready(repository, id, &said, decided.clone())? {
+            old.push(id);
+        }
+    }
+    Ok(old)
 }
 
 /// Fences the sessions of processes that are known to be gone.

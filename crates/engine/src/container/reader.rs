@@ -10,7 +10,7 @@ use onefold_format::container::{
     self, FOOTER_BYTES, Footer, FrameDescriptor, HEADER_BYTES, METADATA_PART, MetadataSection,
 };
 use onefold_format::layout;
-use onefold_store::{Key, Store};
+use onefold_store::{Asked, Key, Store};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
 
@@ -78,6 +78,11 @@ pub struct OpenedSection {
 /// Reads a metadata section without opening it.
 pub fn read_sealed_section(repository: &Repository, id: ContainerId) -> Result<Vec<u8>> {
     read_tail(repository, id).map(|(_, sealed)| sealed)
+}
+
+/// What is read first of a container whose section is wanted.
+pub fn asked_tail(id: ContainerId) -> Result<Asked> {
+    Ok(Asked::Tail(Key::new(layout::container(id))?, TAIL_GUESS_BYTES))
 }
 
 /// Reads the footer of a container, and its metadata section without opening it.

@@ -116,7 +116,7 @@ impl<'a> Transfer<'a> {
         let mut pair = None;
         for (snapshot, copy) in earlier {
             if let Some(copy) = list.get(*copy)
-                && announced.is_live(copy.id)?
+                && announced.is_live(copy)?
             {
                 let (source, target) = (snapshot.record.root, copy.record.root);
                 pair = Some((Pair { source, target }, copy));

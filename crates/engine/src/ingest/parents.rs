@@ -1,18 +1,23 @@
 //! Which earlier snapshot a backup is compared with.
 //!
 //! Of several the one that was saved last: dates come from clocks, which may have been wrong.
+//!
+//! Files that look unchanged are not read, so unless a snapshot is asked for by name it is one that
+//! this machine has saved itself: another one of its name and paths may hold anything.
 
 use super::namesakes::Relative;
 use super::{BackupOptions, ParentChoice};
+use crate::remembered::Remembered;
 use crate::session::{Snapshot, SnapshotList};
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 
 /// The parent that is asked for; none if there is none of the same host and paths.
 pub fn choose(
     options: &BackupOptions,
-    list: &SnapshotList,
+    (list, remembered): (&SnapshotList, Option<&Remembered>),
     names: &[String],
 ) -> Result<Option<Snapshot>> {
+    let is_own = |id| remembered.is_none_or(|remembered| remembered.has_saved(id));
     match options.parent {
         ParentChoice::None => Ok(None),
         ParentChoice::Snapshot(id) => {
@@ -21,12 +26,12 @@ pub fn choose(
             })
         }
         ParentChoice::Newest if let Some(share) = options.share => {
-            Ok(list.manifests(share).last().cloned())
+            Ok(list.manifests(share).filter(|one| is_own(one.id)).last().cloned())
         }
         ParentChoice::Newest => {
             let same = |snapshot: &&Snapshot| {
                 let record = &snapshot.record;
-                record.host == options.host && record.paths == names
+                record.host == options.host && record.paths == names && is_own(snapshot.id)
             };
             let same = list.visible().filter(same);
             Ok(same.max_by_key(|snapshot| snapshot.saved_order()).cloned())
@@ -46,6 +51,6 @@ pub fn relative(host: &str, list: &SnapshotList, parent: Option<&Snapshot>) -> O
 
 /// The snapshot with the latest date of those that a clock dated when they were saved.
 pub fn latest_dated(list: &SnapshotList) -> Option<(i64, SessionId)> {
-    let dated = list.visible().filter(|one| one.sequence > 0);
+    let dated = list.visible().filter(|one| one.is_dated_by_clock());
     dated.map(|one| (one.record.started_ns, one.id)).max()
 }

@@ -149,7 +149,7 @@ fn manifests(
     let mut roots = Vec::new();
     for id in selection.map_or(&[][..], |selection| &selection.manifests) {
         if let Some(manifest) = list.get(*id)
-            && session.is_live(*id)?
+            && session.is_live(manifest)?
         {
             roots.push(manifest.record.root);
         }
@@ -282,10 +282,12 @@ impl Backup<'_> {
         let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
         let strays = self.strays(&list)?;
-        let chosen = selection.map(|_| parents::choose(self.options, &list, names)).transpose()?;
+        let remembered = self.repository.remembered();
+        let choose = |_| parents::choose(self.options, (&list, remembered), names);
+        let chosen = selection.map(choose).transpose()?;
         let mut parent = chosen.flatten();
         if let Some(snapshot) = &parent
-            && !session.is_live(snapshot.id)?
+            && !session.is_live(snapshot)?
         {
             parent = None;
         }
@@ -458,6 +460,7 @@ impl Backup<'_> {
             Some(Commit::Saved(id)) => {
                 checkpoints::extend_after(self.repository, new_names + 1);
                 let _ = announced::end_abandoned(self.repository);
+                self.repository.remembered().inspect(|remembered| remembered.note_saved(id));
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }

@@ -15,6 +15,7 @@ use crate::index::{ChunkIndex, FingerprintIndex, IndexMode, JointIndex, merge, r
 use crate::job::Job;
 use crate::placement::{PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
+use crate::session::Snapshot;
 use crate::session::doubts::Doubts;
 use crate::session::outcome::read_outcome;
 use crate::session::{Commit, WriterSession, epoch, quarantine};
@@ -48,9 +49,12 @@ impl Announced {
         Ok(Self { repository: Arc::clone(repository), session, avoid })
     }
 
-    /// Whether a snapshot may be built upon (W3).
-    pub fn is_live(&self, snapshot: SessionId) -> Result<bool> {
-        self.session.as_ref().map_or(Ok(true), |session| session.check_parent(snapshot))
+    /// Whether a snapshot may be built upon (W3): its record says what the list says, which may be
+    /// out of a checkpoint that somebody else has put.
+    pub fn is_live(&self, snapshot: &Snapshot) -> Result<bool> {
+        let Some(session) = &self.session else { return Ok(true) };
+        let record = session.record_of_live(snapshot.id)?;
+        Ok(record.is_some_and(|record| record.root == snapshot.record.root))
     }
 
     /// Declares the session ready (W4) and opens the index; what a crashed session left unindexed

@@ -41,14 +41,14 @@ use onefold_format::stub::{Stub, StubOwner};
 use onefold_lease::Lease;
 use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
-use onefold_types::{Error, ErrorKind, Result, limits};
+use onefold_types::{Error, ErrorKind, Result, ShareId, limits};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -99,7 +99,7 @@ impl LostStubs {
     ) -> Result<Self> {
         let mut found = Self::default();
         let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).collect();
-        let unseen = each(repository, share, &roots, job, &mut |lost| {
+        let unseen = each(repository, share.into(), &roots, job, &mut |lost| {
             if found.note(lost.inode)? {
                 found.files += 1;
                 let what = if lost.is_of_that_time { LOST } else { MAY_BE_LOST };
@@ -163,18 +163,37 @@ pub struct Found {
     pub failed: u64,
 }
 
+/// The directory of a share, or of what may be a copy of one.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The directory.
+    pub directory: BorrowedFd<'a>,
+    /// The share.
+    pub share: ShareId,
+    /// Whether it is a copy, or may be one.
+    pub is_copy: bool,
+}
+
+impl<'a> From<&'a Share> for Place<'a> {
+    fn from(share: &'a Share) -> Self {
+        let is_copy = !matches!(share.standing(), super::addresses::Standing::Own);
+        Self { directory: share.directory(), share: share.id, is_copy }
+    }
+}
+
 /// Makes the lost files of a share stubs again; what could not be is told.
-pub fn make_stubs(
+pub fn make_stubs<'a>(
     repository: &Arc<Repository>,
-    share: &Share,
+    place: impl Into<Place<'a>>,
     manifests: &[Snapshot],
     job: &Job,
 ) -> Result<Found> {
+    let place = place.into();
     let mut found = Found::default();
     let roots: Vec<Reference> = manifests.iter().rev().map(|one| one.record.root).collect();
-    let unseen = each(repository, share, &roots, job, &mut |lost| {
+    let unseen = each(repository, place, &roots, job, &mut |lost| {
         let made = match lost.is_of_that_time {
-            true => make_stub(repository, share, lost),
+            true => make_stub(repository, place.share, lost),
             false => Err(told(MAY_BE_LOST)),
         };
         match made {
@@ -219,16 +238,16 @@ struct Open {
 /// looked at, which is told. What is damaged in the store names nothing.
 fn each(
     repository: &Arc<Repository>,
-    share: &Share,
+    place: Place<'_>,
     roots: &[Reference],
     job: &Job,
     each: &mut dyn FnMut(&Lost<'_>) -> Result<()>,
 ) -> Result<Unseen> {
     let tree = Arc::new(TreeReader::open(repository)?);
-    let is_copy = !matches!(share.standing(), super::addresses::Standing::Own);
+    let Place { directory: top, is_copy, .. } = place;
     let mut unseen = Unseen::default();
     for root in roots {
-        let top = open_directory(share.directory(), Path::new("."))?;
+        let top = open_directory(top, Path::new("."))?;
         let mut open = Vec::new();
         let mut looked = enter(&tree, &mut open, Ok(top), (Vec::new(), *root));
         loop {
@@ -468,7 +487,7 @@ fn has_data(reader: &FileReader, range: Range<u64>) -> Result<bool> {
 }
 
 /// Makes a lost file a stub again.
-fn make_stub(repository: &Repository, share: &Share, lost: &Lost<'_>) -> Result<()> {
+fn make_stub(repository: &Repository, share: ShareId, lost: &Lost<'_>) -> Result<()> {
     let Lost { directory, stored, .. } = lost;
     let Some(content) = stored.content else { return Ok(()) };
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -496,7 +515,7 @@ fn make_stub(repository: &Repository, share: &Share, lost: &Lost<'_>) -> Result<
     if !lease.is_held()? {
         return Err(open());
     }
-    let owner = StubOwner { share: share.id, inode: state.inode };
+    let owner = StubOwner { share, inode: state.inode };
     let privileges = Privileges::of(&file)?;
     stub.are_times_pending = false;
     stub::write(repository, owner, &file, &stub)?;

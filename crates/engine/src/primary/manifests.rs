@@ -152,6 +152,31 @@ pub fn known(list: &SnapshotList) -> Vec<KnownShare> {
     known
 }
 
+/// The shares of a store that are used at an address, as far as the store knows.
+#[must_use]
+pub fn used_at(list: &SnapshotList, address: &ShareAddress) -> Vec<KnownShare> {
+    known(list).into_iter().filter(|known| known.used_at().is_same(address)).collect()
+}
+
+/// Refuses a directory as a share where another one was that has data in the store: what it shows
+/// may be the zeros of that one's stubs.
+///
+/// Errors: `AlreadyExists`, with what to do.
+pub fn refuse_used(list: &SnapshotList, directory: &Path) -> Result<()> {
+    let Ok(directory) = directory.canonicalize() else { return Ok(()) };
+    let Some(known) = used_at(list, &addresses::here(&directory)).pop() else { return Ok(()) };
+    let (shown, share) = (directory.display(), known.share);
+    Err(Error::new(
+        ErrorKind::AlreadyExists,
+        format!(
+            "the store has data of the share {} at '{shown}'; 'onefold share repair {shown}' brings \
+             it back into files that show zeros in its place; then 'onefold share remove --lost \
+             {share}' gives up what is left of it",
+            share.short()
+        ),
+    ))
+}
+
 /// Refuses to call a share lost that is where it was used, as far as this machine can see.
 ///
 /// Errors: `Invalid` if it is there; others if that cannot be told.

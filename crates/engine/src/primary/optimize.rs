@@ -55,10 +55,12 @@ use crate::job::{Job, Observer};
 use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
+use crate::session::outcome::read_outcome;
 use crate::session::{Snapshot, SnapshotList, tombstones};
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::record::Outcome;
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
@@ -145,7 +147,7 @@ pub fn optimize(
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
     let once = Arc::new(ToldOnce::new(&job.observer));
     let job = &Job { observer: Arc::clone(&once) as Arc<dyn Observer>, ..job.clone() };
-    let list = SnapshotList::load(repository)?;
+    let list = SnapshotList::load_unaided(repository)?;
     let Manifests { own: earlier, elsewhere } = Manifests::of(&list, share);
     let kept = match !options.forgets_at_once && manifests::has_neighbours(&list, share) {
         true => turns::newest(&earlier),
@@ -291,9 +293,10 @@ fn note_damaged(share: &Share, backup: &BackupReport, is_whole: bool) -> Result<
 }
 
 fn root_of(repository: &Repository, manifest: SessionId) -> Result<Reference> {
-    let list = SnapshotList::load(repository)?;
-    let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
-    Ok(list.get(manifest).ok_or_else(gone)?.record.root)
+    match read_outcome(repository, manifest)? {
+        Some(Outcome::Committed(record)) => Ok(record.root),
+        _ => Err(Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile")),
+    }
 }
 
 /// Empties the files of a manifest; whether a stub may need what only earlier ones hold.

@@ -8,17 +8,20 @@
 //! the path, size and time of a file that a manifest names is made a stub of that first
 //! ([`lost_stubs`]).
 //!
+//! A directory that is no share may lie where one was, on another disk, or be restored without what
+//! is Onefold's in it. Then the manifests that were made at its path tell what its zeros are of.
+//!
 //! A copy of a whole share, file by file or block by block, becomes an ordinary directory: all its
 //! stubs become ordinary files, and once there is none what is Onefold's in it goes. What keeps the
 //! data of the original's stubs is not touched.
 
-use super::addresses::Standing;
+use super::addresses::{self, Standing};
 use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
 use super::disk;
 use super::emptying::{self, Privileges};
-use super::lost_stubs;
-use super::manifests::Manifests;
+use super::lost_stubs::{self, Place};
+use super::manifests::{self, Manifests};
 use super::rehydrate::{self, OpenStub, RehydrateReport};
 use super::second_copies;
 use super::share::{Share, open_directory};
@@ -126,6 +129,12 @@ pub fn repair_copied_files(
         Ok(owner.inode == met.entry.inode && is_in_share(&directory, owner, met.path)?)
     };
     let mut report = RepairReport::default();
+    let list = SnapshotList::load(repository)?;
+    for known in manifests::used_at(&list, &addresses::here(&directory)) {
+        let place = Place { directory: opened.as_fd(), share: known.share, is_copy: true };
+        let of = known.manifests.iter().filter_map(|id| list.get(*id).cloned());
+        lost_stubs::make_stubs(repository, place, &of.collect::<Vec<_>>(), job)?;
+    }
     bring_all_back(repository, opened.as_fd(), (&is_own, &written), &mut report, job)?;
     Ok(report)
 }

@@ -13,9 +13,14 @@ use onefold_format::record::{self, Note, Outcome};
 use onefold_store::Key;
 use onefold_types::{ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
-/// Sessions that are undecided, and the newest epoch that each is ready for.
-pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
+/// The epochs that the names below a session say it is ready for. Whoever may put an object can say
+/// so of any session ([`is_ready`]).
+pub type SaidReady = BTreeSet<u64>;
+
+/// Sessions that are undecided.
+pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, SaidReady>> {
     let mut left = BTreeMap::new();
     for (id, ready) in announced(repository)? {
         if !is_decided(repository, id)? {
@@ -27,14 +32,13 @@ pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u
 
 /// All sessions that were announced, listed until nothing new appears: one that a list misses would
 /// never be waited for.
-fn announced(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
-    let mut sessions: BTreeMap<SessionId, Option<u64>> = BTreeMap::new();
+fn announced(repository: &Repository) -> Result<BTreeMap<SessionId, SaidReady>> {
+    let mut sessions: BTreeMap<SessionId, SaidReady> = BTreeMap::new();
     for number in 0..LISTS_MAX {
         let before = sessions.clone();
         repository.store().list_names(layout::SESSIONS, &mut |name| {
             if let Some((id, ready)) = layout::session_of(name) {
-                let newest = sessions.entry(id).or_default();
-                *newest = (*newest).max(ready);
+                sessions.entry(id).or_default().extend(ready);
             }
             Ok(())
         })?;
@@ -74,6 +78,32 @@ fn read_announcement(repository: &Repository, id: SessionId) -> Result<Note> {
     let sealed = repository.store().get(&Key::new(layout::session_announced(id))?)?;
     let bytes = repository.vault().open_record(Purpose::Session, &id.0, &sealed)?;
     record::decode(&bytes, "session")
+}
+
+/// Whether a session has declared itself ready for one of these epochs: the declaration opens under
+/// its name, which only holders of the key can have sealed.
+pub fn is_ready(
+    repository: &Repository,
+    id: SessionId,
+    said: &SaidReady,
+    epochs: RangeInclusive<u64>,
+) -> Result<bool> {
+    for epoch in said.range(epochs) {
+        let read = || -> Result<bool> {
+            let sealed = repository.store().get(&Key::new(layout::session_ready(id, *epoch))?)?;
+            let name = layout::ready_sealed_as(id, *epoch);
+            let opened = repository.vault().open_record(Purpose::Session, &name, &sealed)?;
+            // An announcement, which is sealed as number 0, says more.
+            Ok(opened.is_empty())
+        };
+        match read() {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) if error.is_lost() || error.kind() == ErrorKind::NewerFormat => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the process of a session is known to be gone.

@@ -12,6 +12,9 @@
 //! snapshot is forgotten; a forgetting after a hold, that it is held. Bringing a hidden snapshot
 //! back decides a change as well, so that nobody forgets for good what was hidden before that.
 //!
+//! Who may only append can decide changes, so what such a change says is not final by itself: before
+//! it, under its number, whoever may collect puts an object in a directory of its own ([`finals`]).
+//!
 //! Whoever is stopped between the last change and the tombstone leaves a snapshot that is listed as
 //! hidden, and that the next one forgets who touches it: a collection, whoever repeats the
 //! forgetting, or whoever tries to change it.
@@ -27,9 +30,9 @@
 
 use super::checkpoints::Checkpoints;
 use super::decided::{self, DecidedName};
-use super::epoch;
 use super::outcome::read_outcome;
 use super::tombstones::{self, Forgotten, SnapshotState};
+use super::{epoch, finals};
 use crate::repository::Repository;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change, Outcome, SnapshotRecord};
@@ -106,12 +109,13 @@ impl Known {
     }
 
     /// Where the next change is decided.
-    fn next(&self, snapshot: SessionId) -> Result<DecidedName> {
+    fn next(&self, snapshot: SessionId) -> Result<(ChangeName, DecidedName)> {
         let number = self.last.checked_add(1).ok_or_else(|| {
             let message = format!("snapshot {} cannot be changed any more", snapshot.short());
             Error::new(ErrorKind::LimitExceeded, message)
         })?;
-        Ok(DecidedName::change(ChangeName { snapshot, number }))
+        let name = ChangeName { snapshot, number };
+        Ok((name, DecidedName::change(name)))
     }
 
     fn attributes(&self, repository: &Repository, id: SessionId) -> Result<Attributes> {
@@ -306,7 +310,7 @@ fn append(
             known = Changes::of_one(repository, id)?;
             continue;
         }
-        let is_newest = !known.next(id)?.is_decided(repository)?;
+        let is_newest = !known.next(id)?.1.is_decided(repository)?;
         if !is_newest {
             known = Changes::of_one(repository, id)?;
         }
@@ -362,6 +366,7 @@ pub fn remove_forgotten(repository: &Repository) -> Result<u64> {
             removed += 1;
         }
     }
+    finals::remove(repository, &forgotten)?;
     Ok(removed)
 }
 
@@ -377,13 +382,16 @@ fn decide(
     let Attributes { hold, tags, description } = attributes;
     let time_ns = repository.environment().clock.now_ns();
     let change = Change { time_ns, by: by.to_owned(), hold, tags, description, forgotten };
-    let name = known.next(snapshot)?;
-    match name.decide(repository, &record::encode(&change)?) {
+    let (name, decided) = known.next(snapshot)?;
+    if forgotten {
+        finals::permit(repository, name)?;
+    }
+    match decided.decide(repository, &record::encode(&change)?) {
         Ok(decision) => Ok(decision.is_own),
         Err(error) if error.kind() == ErrorKind::Damaged => {
             // What won does not open: it counts as lost, and the next number is free. Or it was
             // removed before it was read back, because somebody has forgotten the snapshot.
-            let is_explained = name.is_decided(repository)?
+            let is_explained = decided.is_decided(repository)?
                 || tombstones::state_of(repository, snapshot)? == SnapshotState::Forgotten;
             if is_explained { Ok(false) } else { Err(error) }
         }
@@ -431,7 +439,11 @@ fn read(
         last += 1;
     }
     let stray = unreadable.into_iter().filter(|number| *number > last).collect();
-    let newest = newest.map(|(_, change)| change);
+    let mut newest = newest.map(|(_, change)| change);
+    if let Some(change) = newest.as_mut().filter(|change| change.forgotten) {
+        let name = ChangeName { snapshot, number: opened };
+        change.forgotten = finals::is_permitted(repository, name)?;
+    }
     // Nothing follows the last change; and a collection may have removed all of them since the plan
     // that names them was read.
     let is_lost = last > opened

@@ -126,9 +126,13 @@ impl Checkpoints {
         }
     }
 
-    /// Forgets how these sessions ended.
-    pub(crate) fn distrust(&mut self, sessions: &BTreeSet<SessionId>) {
-        self.endings.retain(|session, _| !sessions.contains(session));
+    /// Takes out how these sessions ended: that is not to be believed.
+    pub(crate) fn distrust<'a>(
+        &mut self,
+        sessions: impl IntoIterator<Item = &'a SessionId>,
+    ) -> BTreeMap<SessionId, Ending> {
+        let taken = sessions.into_iter().map(|id| Some((*id, self.endings.remove(id)?)));
+        taken.flatten().collect()
     }
 
     /// The sessions that had an outcome.

@@ -18,7 +18,7 @@ use super::tombstones::Forgotten;
 use crate::container::{list, reader};
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
+use onefold_types::{ContainerId, Error, Result, SessionId};
 use std::collections::BTreeSet;
 
 /// What proves that outcomes existed, apart from the records themselves.
@@ -135,9 +135,8 @@ pub fn unexplained<'a>(
     for id in containers {
         let session = match reader::read_section(repository, *id) {
             Ok(section) => section.session,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            // What cannot be read may be anybody's.
-            Err(error) if error.kind() == ErrorKind::Damaged => None,
+            // What opens nowhere may be anybody's, and no collection deletes it.
+            Err(error) if error.is_lost() => continue,
             Err(error) => return Err(error),
         };
         if session.is_none_or(|id| !known.contains(&id)) {

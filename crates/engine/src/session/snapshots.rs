@@ -39,8 +39,9 @@ pub struct Snapshot {
     pub record: SnapshotRecord,
     /// Whether `forget` has hidden it, or is about to forget it for good.
     pub hidden: bool,
-    /// Its place in the order in which snapshots were saved ([`sequences`]); those that were saved
-    /// at the same time may have the same. 0: it was made out of others, and has a date of theirs.
+    /// Its place in the order in which snapshots were saved, or copied ([`sequences`]); those that
+    /// were saved at the same time may have the same. 0: it was made out of others of the store,
+    /// and has a date of theirs.
     pub sequence: u64,
 }
 
@@ -49,6 +50,18 @@ impl Snapshot {
     #[must_use]
     pub fn saved_order(&self) -> (u64, i64, SessionId) {
         (self.sequence, self.record.started_ns, self.id)
+    }
+
+    /// Whether its date is when it was saved.
+    #[must_use]
+    pub fn is_dated_by_clock(&self) -> bool {
+        self.sequence > 0 && self.record.original.is_none()
+    }
+
+    /// Whether something that was to be saved could not be read.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.record.summary.errors > 0
     }
 
     /// Whether it holds the optimised files of a share, and is no backup.
@@ -62,12 +75,6 @@ impl Snapshot {
     pub fn holds_second_copies(&self) -> bool {
         self.is_manifest() && self.record.tags.iter().any(|tag| tag == SECOND_COPIES_TAG)
     }
-}
-
-/// Whether its date is when it was saved.
-fn is_dated_by_clock(record: &SnapshotRecord) -> bool {
-    matches!(record.kind, SnapshotKind::Backup | SnapshotKind::Manifest)
-        && record.original.is_none()
 }
 
 /// What tells second copies of a share's chunks from its manifests.
@@ -156,10 +163,11 @@ impl SnapshotList {
                 let known = list.changes.of(id);
                 known.apply(&mut record);
                 let hidden = marks.hidden.contains_key(&id) || known.is_forgotten();
-                let sequence = match is_dated_by_clock(&record) {
-                    true => sequences.get(&id).copied().unwrap_or_default(),
-                    false => 0,
+                let sequence = match record.kind {
+                    SnapshotKind::Backup | SnapshotKind::Manifest => sequences.get(&id).copied(),
+                    SnapshotKind::Fastcopy | SnapshotKind::Synthetic => None,
                 };
+                let sequence = sequence.unwrap_or_default();
                 list.snapshots.push(Snapshot { id, record: *record, hidden, sequence });
             }
         }
@@ -273,7 +281,8 @@ pub struct Committed {
 
 /// Every committed session that is not in `forgotten`, hidden or not. Sessions in `known` were read
 /// before and are left out; those that were read are added to it, fenced ones too. `evidence` names
-/// sessions that must have an outcome.
+/// sessions that must have an outcome. What is kept is what the records themselves say, for whoever
+/// may append can have put a checkpoint; only of one that has rotten it is what that repeats.
 ///
 /// Errors: a record that cannot be read, or one that is proved and missing. What it refers to is
 /// unknown, so whoever deletes must not go on.
@@ -286,6 +295,7 @@ pub fn committed_but(
     let mut snapshots = Vec::new();
     let mut checkpoints = Checkpoints::load(repository)?;
     let decided = decided_sessions(repository)?;
+    let mut repeated = checkpoints.distrust(decided.difference(forgotten));
     // Outcomes are never removed: what was read before is evidence, too.
     evidence.extend(known.iter().copied());
     evidence.extend(checkpoints.sessions());
@@ -295,10 +305,7 @@ pub fn committed_but(
     let is_over = |id: &SessionId| forgotten.contains(id) && evidence.is_planned(*id);
     let left = decided.iter().copied().filter(|id| !before.contains(id) && !is_over(id));
     let left: Vec<SessionId> = left.collect();
-    // Forgotten is what the caller says: a checkpoint may know of more, and have left out records
-    // that are needed here.
-    let needs_record = |id| !forgotten.contains(&id);
-    for (id, ending) in checkpoints.take_endings(repository, left, &needs_record) {
+    for (id, ending) in checkpoints.take_endings(repository, left, &|_| false) {
         let is_forgotten = forgotten.contains(&id);
         match ending {
             Ok(Some(ending)) => {
@@ -310,6 +317,11 @@ pub fn committed_but(
             }
             Ok(None) => {}
             Err(error) if is_forgotten && error.kind() == ErrorKind::Damaged => {}
+            // Nothing else tells what it needs.
+            Err(error) if error.kind() == ErrorKind::Damaged => match repeated.remove(&id) {
+                Some(Ending::Committed(record)) => snapshots.push((id, *record)),
+                _ => return Err(error),
+            },
             Err(error) => return Err(error),
         }
         read.push(id);

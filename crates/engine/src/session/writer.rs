@@ -77,6 +77,11 @@ impl WriterSession {
     /// Whether `parent` is committed and not forgotten, so that its subtrees may be reused (W3).
     /// What cannot be told, because its tombstone cannot be read, counts as forgotten (rule D1).
     pub fn check_parent(&self, parent: SessionId) -> Result<bool> {
+        Ok(self.record_of_live(parent)?.is_some())
+    }
+
+    /// The record of a parent that may be relied upon.
+    pub fn record_of_live(&self, parent: SessionId) -> Result<Option<Box<SnapshotRecord>>> {
         // Both are read after the epoch (W2 before W3), and neither says anything of the other.
         let asked = [
             DecidedName::outcome(parent).asked()?[..1].to_vec(),
@@ -84,17 +89,24 @@ impl WriterSession {
         ];
         let _foreseen = foresee(self.repository.store(), asked.concat());
         let committed = match read_outcome(&self.repository, parent) {
-            Ok(outcome) => matches!(outcome, Some(Outcome::Committed(_))),
-            Err(error) if error.kind() == ErrorKind::Damaged => false,
+            Ok(Some(Outcome::Committed(record))) => Some(record),
+            Ok(_) => None,
+            Err(error) if error.kind() == ErrorKind::Damaged => None,
             Err(error) => return Err(error),
         };
-        Ok(committed && tombstones::state_of(&self.repository, parent)? == SnapshotState::Kept)
+        let is_kept = committed.is_some()
+            && tombstones::state_of(&self.repository, parent)? == SnapshotState::Kept;
+        Ok(committed.filter(|_| is_kept))
     }
 
     /// Declares that the session knows its epoch (W4).
     pub fn declare_ready(&mut self) -> Result<()> {
+        let name = layout::ready_sealed_as(self.id, self.epoch.number);
+        let randomness = &*self.repository.environment().randomness;
+        let sealed =
+            self.repository.vault().seal_record(Purpose::Session, &name, &[], randomness)?;
         let key = Key::new(layout::session_ready(self.id, self.epoch.number))?;
-        self.repository.store().put_fresh(&key, &[])?;
+        self.repository.store().put_fresh(&key, &sealed)?;
         self.ready.push(self.epoch.number);
         Ok(())
     }
@@ -155,7 +167,11 @@ impl WriterSession {
         }
         self.repository.store().settle(layout::INDEX)?;
         let bytes = record::encode(&Outcome::Committed(Box::new(record)))?;
-        let decision = DecidedName::outcome(self.id).decide(&self.repository, &bytes)?;
+        let decision = match DecidedName::outcome(self.id).decide(&self.repository, &bytes) {
+            // Whatever won there is not what this session says.
+            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(Commit::Fenced),
+            decision => decision?,
+        };
         self.clean_up();
         // A commit of the same session by another process, such as one that was restored from a
         // checkpoint of this one, saved what that process had seen.

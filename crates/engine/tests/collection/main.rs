@@ -27,6 +27,7 @@ mod marking;
 mod model;
 mod network;
 mod ordering;
+mod planted;
 mod power;
 mod readers;
 mod renewing;

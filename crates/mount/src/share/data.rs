@@ -65,9 +65,8 @@ impl Served {
                 write_some_at(file, bytes, offset).map_err(Errno::from)
             }
             Data::Stub(stub) => {
-                let was_found = stub.was_written_below();
                 let written = stub.write_at(offset, bytes);
-                if stub.was_written_below() != was_found {
+                if stub.was_written_below() {
                     // Others have read what was there before.
                     self.pages.forget(inode.number);
                 }

@@ -320,7 +320,7 @@ impl Filesystem for ShareFilesystem {
             let inode = Arc::clone(&handle.inode);
             let handle = FileHandle(served.open.handle_for(handle));
             let attributes = served.told(number, &status);
-            let (generation, none) = (status.generation, FopenFlags::empty());
+            let generation = status.generation;
             let backing = replies::backing(passes_through, &inode, |file| reply.open_backing(file));
             match backing {
                 Some(backing) => reply.created_passthrough(
@@ -328,10 +328,14 @@ impl Filesystem for ShareFilesystem {
                     &attributes,
                     generation,
                     handle,
-                    none,
+                    FopenFlags::empty(),
                     backing,
                 ),
-                None => reply.created(&VALID, &attributes, generation, handle, none),
+                None => {
+                    served.pages.settle(&inode);
+                    let keeps = FopenFlags::FOPEN_KEEP_CACHE;
+                    reply.created(&VALID, &attributes, generation, handle, keeps);
+                }
             }
         });
     }

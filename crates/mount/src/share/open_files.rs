@@ -24,6 +24,8 @@ pub struct OpenInode {
     pub bytes: Bytes,
     /// What the kernel reads and writes itself.
     pub backing: OnceLock<Option<BackingId>>,
+    /// Set once the kernel has nothing of it that is not so any more.
+    pub are_pages_settled: OnceLock<()>,
     /// Whether its last name is gone, so that it goes when nobody has it open any more.
     pub is_unnamed: AtomicBool,
 }
@@ -92,7 +94,8 @@ impl OpenInode {
     /// A file that has just been opened.
     #[must_use]
     pub fn new(number: u64, bytes: Bytes) -> Self {
-        Self { number, bytes, backing: OnceLock::new(), is_unnamed: AtomicBool::new(false) }
+        let (backing, are_pages_settled) = (OnceLock::new(), OnceLock::new());
+        Self { number, bytes, backing, are_pages_settled, is_unnamed: AtomicBool::new(false) }
     }
 
     /// Where its bytes are now.

@@ -1,13 +1,17 @@
-//! What the kernel keeps of stubs, and whether it may.
+//! What the kernel keeps of files that it does not read itself, and whether it may.
 //!
 //! # Algorithm
 //! When a stub is closed it is noted when it had been modified and changed. If it says the same
 //! when it is opened again, nobody has touched it below, and the kernel may go on using its pages.
-//! Whatever is done to a stub below sets when it was changed.
+//! Whatever is done to a stub below sets when it was changed. Of all else the kernel forgets what it
+//! has before anybody has the file open ([`Pages::settle`]).
 //!
-//! # Invariant
-//! Where bytes were found that were written below, the kernel forgets what it has: they are in no
-//! page of it.
+//! # Invariants
+//! - While somebody has a file open nobody has its pages forgotten. A write is in the kernel's page
+//!   first and here later; a page that is forgotten and read again between the two would have the
+//!   old bytes for ever, and who has it mapped would write them back.
+//! - Where bytes were found that were written below, the kernel forgets what it has all the same:
+//!   they are in no page of it. It forgets it again behind each write.
 
 use super::below;
 use super::open_files::OpenInode;
@@ -47,8 +51,21 @@ impl Pages {
         let _ = self.kernel.set(kernel);
     }
 
+    /// Has the kernel forget what it may not go on using, when a file is opened first. All others
+    /// who open it wait for that; nobody reads or writes it, so the kernel waits for no answer.
+    pub(super) fn settle(&self, inode: &OpenInode) {
+        inode.are_pages_settled.get_or_init(|| {
+            if !self.are_kept(inode)
+                && let Some(kernel) = self.kernel.get()
+            {
+                // What it does not know it has no pages of.
+                let _ = kernel.inval_inode(INodeNo(inode.number), 0, 0);
+            }
+        });
+    }
+
     /// Whether the kernel may go on using what it has of a stub.
-    pub(super) fn are_kept(&self, inode: &OpenInode) -> bool {
+    fn are_kept(&self, inode: &OpenInode) -> bool {
         let is_ours = inode.stub().is_some_and(|stub| !stub.was_written_below());
         is_ours && times_of(inode).is_some_and(|now| self.known().get(&inode.number) == Some(&now))
     }

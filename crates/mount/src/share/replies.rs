@@ -66,9 +66,8 @@ pub(super) fn opened(
     if let Some(backing) = backing(passes_through, &inode, |file| reply.open_backing(file)) {
         return reply.opened_passthrough(handle, FopenFlags::empty(), backing);
     }
-    let keeps = served.pages.are_kept(&inode);
-    let flags = if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-    reply.opened(handle, flags);
+    served.pages.settle(&inode);
+    reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE);
 }
 
 /// A handle of a file that was entered, which is left if there can be none.

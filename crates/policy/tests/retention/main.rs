@@ -34,6 +34,8 @@ fn candidate(number: u8, time_ns: i64) -> Candidate {
         hold: false,
         sequence: 0,
         is_empty: false,
+        is_partial: false,
+        is_copy: false,
     }
 }
 

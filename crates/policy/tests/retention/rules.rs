@@ -179,6 +179,27 @@ fn r98_of_a_group_never_only_empty_snapshots_are_kept() {
 }
 
 #[test]
+fn r148_of_a_group_never_only_partial_snapshots_are_kept() {
+    let kept = |partial: [bool; 4], empty: [bool; 4]| -> Vec<u8> {
+        let of = |(number, (is_partial, is_empty)): (u8, (bool, bool))| Candidate {
+            is_partial,
+            is_empty,
+            ..candidate(number, i64::from(number))
+        };
+        let list: Vec<Candidate> = (0..).zip(partial.into_iter().zip(empty)).map(of).collect();
+        let plans = plan_retention(&list, &request(policy("last 1")), &TimeZone::UTC, 100).unwrap();
+        let decisions = plans.into_iter().flat_map(|plan| plan.decisions.unwrap());
+        decisions.filter(|one| one.keep).map(|one| one.id.0[0]).collect()
+    };
+    let none = [false; 4];
+    assert_eq!(kept([false, false, true, true], none), [3, 1], "the newest whole one as well");
+    assert_eq!(kept([true, true, true, false], none), [3]);
+    assert_eq!(kept([true; 4], none), [3], "none is whole");
+    // What is empty is not whole either.
+    assert_eq!(kept([false, false, true, true], [false, true, false, true]), [3, 2, 0]);
+}
+
+#[test]
 fn groups_are_judged_apart() {
     let mut list = Vec::new();
     for (number, (host, path, tag)) in

@@ -158,13 +158,18 @@ fn r102_what_was_saved_last_is_kept_whatever_its_clock_said() {
     // Once others were saved it is as old as it says.
     list.push(Candidate { sequence: 7, ..candidate(6, now_ns) });
     assert_eq!(keeps(&list, policy("last 2")), [4, 6]);
-    // A difference as there is between sound clocks, or another one saved at the same time.
+    // A clock that was set back by a second, and one that stands.
     list.truncate(5);
-    list.push(Candidate { sequence: 6, ..candidate(5, now_ns - DAY_NS - 300_000_000_000) });
+    list.push(Candidate { sequence: 6, ..candidate(5, list[4].time_ns - 1_000_000_000) });
+    assert_eq!(keeps(&list, policy("last 1")), [4, 5]);
+    list[5].time_ns = list[4].time_ns;
+    (list[4].id, list[5].id) = (list[5].id, list[4].id);
     assert_eq!(keeps(&list, policy("last 1")), [4]);
+    (list[4].id, list[5].id) = (list[5].id, list[4].id);
+    // Another one that was saved at the same time.
     list[5] = Candidate { sequence: 5, ..candidate(5, 86_400_000_000_000) };
     assert_eq!(keeps(&list, policy("last 1")), [4]);
-    // Copies have dates of their own and no place in the order.
+    // What was made out of others has dates of its own and no place in the order.
     list[5] = Candidate { sequence: 6, ..candidate(5, now_ns - 2 * DAY_NS) };
     list[4].sequence = 0;
     list[3].sequence = 0;

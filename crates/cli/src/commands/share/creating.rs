@@ -10,6 +10,7 @@ use clap::Args;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::primary::addresses::Standing;
 use onefold_engine::primary::{Share, manifests, status};
+use onefold_engine::session::SnapshotList;
 use onefold_format::share::SharePolicy;
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -43,6 +44,9 @@ pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome>
     refuse_store_in(directory, store.as_deref())?;
     Patterns::build(&arguments.exclude, &[])?;
     let repository = context.open(Access::Write)?;
+    if Share::look_at(directory).is_err() {
+        manifests::refuse_used(&SnapshotList::load(&repository)?, directory)?;
+    }
     let policy = SharePolicy {
         age_min_seconds: arguments.min_age.0.as_secs(),
         size_min_bytes: arguments.min_size.0,

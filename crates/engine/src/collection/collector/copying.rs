@@ -28,8 +28,9 @@ impl Collector<'_> {
         let (mut gathered, mut live_in) = (Gathered::default(), BTreeSet::new());
         let mut scanned = 0;
         let wanted = |container: &InventoryItem| condemned.binary_search(&container.id).is_ok();
+        let repository = self.repository;
         let counters =
-            inventory.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
+            inventory.scan_containers(repository, &wanted, self.job, &mut |ordinal, section| {
                 if let Some(container) = inventory.containers.get(ordinal) {
                     let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
                     if gathered.add(container.id, section, is_live) {

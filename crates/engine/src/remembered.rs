@@ -1,0 +1,206 @@
+//! What a machine has done and seen itself in a store, remembered among its user's own files.
+//!
+//! Whoever knows the password of a store, and may put objects and delete none, can put some that
+//! lie: a snapshot of this machine that it never saved, whose files look unchanged, or a pack that
+//! says that a container holds nothing. So what spares reading rests on what is remembered here.
+//!
+//! # Layout
+//! One file for each store, a record that is sealed under the store's id: a varint count and the
+//! ids of snapshots, in the order in which they were saved; a varint count and the hashes of packs.
+//!
+//! # Invariants
+//! What is not remembered is looked at again: files are read, packs are compared with their
+//! containers. A file that is missing, damaged or somebody else's costs time and nothing else.
+//!
+//! # Concurrency
+//! Processes of a machine take turns: each locks the directory, reads the file again, adds what is
+//! new and puts another file in its place.
+
+use onefold_crypto::{Purpose, Vault};
+use onefold_format::wire::{Reader, Writer};
+use onefold_types::environment::Randomness;
+use onefold_types::error::Context;
+use onefold_types::{Error, Fingerprint, Result, SessionId, StoreId};
+use rustix::fs::{FlockOperation, OFlags};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Snapshots that are remembered, those that were saved last.
+pub const SNAPSHOTS_MAX: usize = 1 << 12;
+/// Packs that are remembered.
+pub const PACKS_MAX: usize = 1 << 16;
+/// A file that has as much as it may have.
+const LENGTH_MAX_BYTES: u64 = (SNAPSHOTS_MAX * 16 + PACKS_MAX * 32 + 4096) as u64;
+
+/// What a machine remembers of one store.
+pub struct Remembered {
+    directory: Option<PathBuf>,
+    store: StoreId,
+    vault: Arc<Vault>,
+    randomness: Arc<dyn Randomness>,
+    facts: Mutex<Facts>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Facts {
+    /// Saved by this machine, in that order.
+    snapshots: Vec<SessionId>,
+    /// Hashes of packs whose sections are those of their containers.
+    packs: BTreeSet<Fingerprint>,
+}
+
+impl Remembered {
+    /// What is remembered of a store in a directory, which need not exist yet; without one nothing
+    /// is, but by this process.
+    #[must_use]
+    pub fn load(
+        directory: Option<PathBuf>,
+        store: StoreId,
+        vault: Arc<Vault>,
+        randomness: Arc<dyn Randomness>,
+    ) -> Self {
+        let remembered = Self { directory, store, vault, randomness, facts: Mutex::default() };
+        let read = remembered.directory.as_deref().map(|directory| remembered.read(directory));
+        if let Some(Ok(facts)) = read {
+            *remembered.facts() = facts;
+        }
+        remembered
+    }
+
+    /// Whether this machine has saved a snapshot.
+    #[must_use]
+    pub fn has_saved(&self, snapshot: SessionId) -> bool {
+        self.facts().snapshots.contains(&snapshot)
+    }
+
+    /// Whether a pack of this hash was compared with its containers.
+    #[must_use]
+    pub fn is_proved(&self, pack: &Fingerprint) -> bool {
+        self.facts().packs.contains(pack)
+    }
+
+    /// Notes a snapshot that was saved. Where that cannot be noted, the next backup reads files
+    /// again.
+    pub fn note_saved(&self, snapshot: SessionId) {
+        let _ = self.note(|facts| facts.note_saved(snapshot));
+    }
+
+    /// Notes the packs that were proved, of all that there are. Where that cannot be noted, they are
+    /// proved again.
+    pub fn set_packs(&self, packs: BTreeSet<Fingerprint>) {
+        if self.facts().packs != packs {
+            let _ = self.note(|facts| facts.packs = packs);
+        }
+    }
+
+    /// Notes a pack that was made of sections that were proved.
+    pub fn note_pack(&self, pack: Fingerprint) {
+        let _ = self.note(|facts| facts.packs.extend([pack]));
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, directory: &Path) -> Result<Facts> {
+        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(self.file_in(directory));
+        let file = file.context(|| "opening it")?;
+        let mut sealed = Vec::new();
+        // What is no file may have no end, or never begin.
+        if file.metadata().context(|| "its status")?.is_file() {
+            file.take(LENGTH_MAX_BYTES).read_to_end(&mut sealed).context(|| "reading it")?;
+        }
+        Facts::decode(&self.vault.open_record(Purpose::Session, &self.store.0, &sealed)?)
+    }
+
+    fn file_in(&self, directory: &Path) -> PathBuf {
+        directory.join(self.store.to_string())
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Facts)) -> Result<()> {
+        let Some(directory) = &self.directory else {
+            note(&mut self.facts());
+            return Ok(());
+        };
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.context(|| "making its directory")?;
+        let open = File::open(directory).context(|| "opening its directory")?;
+        rustix::fs::flock(&open, FlockOperation::LockExclusive)
+            .map_err(|errno| Error::io("locking its directory", errno.into()))?;
+        let mut facts = self.read(directory).unwrap_or_default();
+        note(&mut facts);
+        let (name, encoded) = (&self.store.0, facts.encode());
+        let sealed = self.vault.seal_record(Purpose::Session, name, &encoded, &*self.randomness)?;
+        *self.facts() = facts;
+        let mut draft = tempfile::NamedTempFile::new_in(directory).context(|| "a draft")?;
+        draft.write_all(&sealed).context(|| "writing it")?;
+        draft
+            .persist(self.file_in(directory))
+            .map_err(|error| error.error)
+            .context(|| "naming it")?;
+        Ok(())
+    }
+}
+
+impl Facts {
+    fn note_saved(&mut self, snapshot: SessionId) {
+        self.snapshots.push(snapshot);
+        let over = self.snapshots.len().saturating_sub(SNAPSHOTS_MAX);
+        self.snapshots.drain(..over);
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.varint(self.snapshots.len() as u64);
+        self.snapshots.iter().for_each(|snapshot| writer.raw(&snapshot.0));
+        let packs = self.packs.iter().take(PACKS_MAX);
+        writer.varint(packs.len() as u64);
+        packs.for_each(|pack| writer.raw(&pack.0));
+        writer.into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, "what is remembered of a store");
+        let mut facts = Self::default();
+        for _ in 0..reader.count(16)? {
+            facts.snapshots.push(SessionId(reader.id()?));
+        }
+        for _ in 0..reader.count(32)? {
+            facts.packs.insert(reader.fingerprint()?);
+        }
+        reader.finish()?;
+        Ok(facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_more_snapshots_and_packs_than_are_remembered_the_first_go() {
+        let session = |number: usize| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&number.to_be_bytes());
+            SessionId(id)
+        };
+        let mut facts = Facts::default();
+        (0..=SNAPSHOTS_MAX).for_each(|number| facts.note_saved(session(number)));
+        assert_eq!(facts.snapshots.len(), SNAPSHOTS_MAX);
+        assert_eq!(facts.snapshots.first(), Some(&session(1)));
+        for number in 0..=PACKS_MAX {
+            let mut hash = [0; 32];
+            hash[..8].copy_from_slice(&number.to_be_bytes());
+            facts.packs.insert(Fingerprint(hash));
+        }
+        let encoded = facts.encode();
+        assert!((encoded.len() as u64) < LENGTH_MAX_BYTES);
+        let decoded = Facts::decode(&encoded).unwrap();
+        assert_eq!((decoded.snapshots, decoded.packs.len()), (facts.snapshots, PACKS_MAX));
+    }
+}
