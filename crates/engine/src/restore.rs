@@ -14,6 +14,7 @@
 //! | `target`, `output`, `item` | directories, files, other items |
 //! | `way`, `temporary`, `copying` | how a file takes the place of another |
 //! | `shared` | what all files share |
+//! | `durable` | that what was written has arrived |
 //! | `metadata`, `subject`, `leaving` | attributes: which, how, and when those of directories |
 //! | `surplus`, `follow` | what is not in the snapshot; links above sources |
 //! | `dump` | a file to a stream |
@@ -33,6 +34,7 @@
 //!   that cannot be);
 //! - nothing outside the target is written, whatever is planted in it (see `target`), but for what
 //!   the user's own links above sources lead to where a restore is in place (see `follow`);
+//! - what was written has arrived on its devices and servers when a restore ends (see `durable`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
 //! An item that fails does not stop the others. What does: no space, a request to stop, a target
@@ -41,6 +43,7 @@
 mod bases;
 mod copying;
 mod dump;
+mod durable;
 mod existing;
 mod fetch;
 mod files;

@@ -33,6 +33,7 @@ use std::sync::atomic::Ordering;
 pub struct Restorer<'a> {
     /// The node of the restored directory.
     pub(super) root: Option<Reference>,
+    pub(super) target: Arc<Directory>,
     /// Directories that links have led to, by device and inode.
     pub(super) led_to_before: HashSet<(u64, u64)>,
     pub(super) repository: &'a Arc<Repository>,
@@ -137,6 +138,7 @@ pub fn run(
         shared,
         window: Window::default(),
         root: root.content,
+        target: Arc::clone(&target),
         led_to_before: HashSet::new(),
         share: WindowShare::take(repository),
         workspace: Workspace::new(options.reach),
@@ -226,7 +228,11 @@ impl Restorer<'_> {
             }
         }
         self.run_window()?;
-        self.exhausted.take().map_or(Ok(()), Err)
+        self.exhausted.take().map_or(Ok(()), Err)?;
+        if !self.options.dry_run {
+            self.write_out();
+        }
+        Ok(())
     }
 
     /// Whether the window has used its share of memory; a file or directory counts as several
