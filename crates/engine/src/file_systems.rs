@@ -1,6 +1,11 @@
-//! What can be relied upon on file systems of other programs and machines, by their kinds.
+//! What can be relied upon on file systems of other programs and machines.
 
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
 use std::os::fd::AsFd;
+
+/// The part of a directory's list that is asked for at once.
+const LIST_BYTES: usize = 32 << 10;
 
 /// File systems that make up numbers of files, or have them made up by programs.
 const UNTRUSTED_MAGICS: [u64; 8] = [
@@ -35,6 +40,38 @@ pub fn has_trusted_numbers(file: impl AsFd) -> bool {
 pub fn is_served(open: impl AsFd) -> bool {
     let all = [&UNTRUSTED_MAGICS[..], &FAR_MAGICS].concat();
     magic_of(open).is_some_and(|magic| all.contains(&magic))
+}
+
+/// Lists a directory, but for itself and the one above: names, kinds and numbers.
+///
+/// Errors: also `NOENT`, which other readers of lists take for the end of one. The kernel says so
+/// of a directory that was removed, and a server may of one that is there.
+pub fn list(
+    directory: impl AsFd,
+    mut each: impl FnMut(&[u8], FileType, u64),
+) -> rustix::io::Result<()> {
+    // The place in the list is that of the open directory, which others may be using.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(LIST_BYTES);
+    let mut entries = RawDir::new(opened, buffer.spare_capacity_mut());
+    loop {
+        match entries.next() {
+            None => return Ok(()),
+            Some(Err(Errno::INTR)) => {}
+            Some(Err(errno)) => return Err(errno),
+            Some(Ok(entry)) => match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => each(name, entry.file_type(), entry.ino()),
+            },
+        }
+    }
+}
+
+/// Whether an open directory was removed, as far as its file system says so.
+#[must_use]
+pub fn is_removed(directory: impl AsFd) -> bool {
+    rustix::fs::fstat(directory).is_ok_and(|stat| stat.st_nlink == 0)
 }
 
 fn magic_of(open: impl AsFd) -> Option<u64> {

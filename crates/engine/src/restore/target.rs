@@ -18,11 +18,12 @@ use super::durable::FileSystems;
 use super::follow;
 use super::identity::Spellings;
 use crate::environment::open_files_max;
+use crate::file_systems;
 use crate::tree::path;
 use lru::LruCache;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatVfsMountFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -353,15 +354,8 @@ impl Directory {
 
     /// The names in it, with inode numbers.
     pub fn list(&self, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
-        let listing = Dir::read_from(&*self.handle()?).map_err(std::io::Error::from);
-        for entry in listing.context(|| "listing the directory")? {
-            let entry = entry.map_err(std::io::Error::from).context(|| "listing the directory")?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                each(name, entry.ino());
-            }
-        }
-        Ok(())
+        file_systems::list(&*self.handle()?, |name, _, inode| each(name, inode))
+            .map_err(|errno| Error::io("listing the directory", errno.into()))
     }
 
     /// The path of `name` in it, from the target on.
