@@ -19,8 +19,9 @@ pub const BLOCK_BYTES: u64 = 512;
 
 /// An inode change this recent may be followed by another one with the same time stamp.
 const RACY_NS: i64 = 50_000_000;
-/// The same for file systems that keep whole seconds only.
-const RACY_WHOLE_SECONDS_NS: i64 = 2_000_000_000;
+/// The same for file systems that keep whole seconds only. A second is long enough for a change
+/// after the file was read, and many of them are of servers, whose clocks may be behind by as much.
+const RACY_WHOLE_SECONDS_NS: i64 = 120_000_000_000;
 
 /// The entry that a file status describes, without content, target or attributes.
 #[must_use]
@@ -202,6 +203,24 @@ fn xattr(source: AttributeSource<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r142_whole_seconds_are_distrusted_for_as_long_as_clocks_may_differ() {
+        let now = 1_000_000_000_000;
+        let is_trusted = |seconds, nanoseconds| {
+            let changed = Time { seconds, nanoseconds };
+            let mut entry = Entry { changed, ..Entry::default() };
+            distrust_if_recent(&mut entry, now);
+            entry.changed == changed
+        };
+        for (seconds, trusted) in
+            [(1005, false), (1000, false), (990, false), (881, false), (880, true), (100, true)]
+        {
+            assert_eq!(is_trusted(seconds, 0), trusted, "{seconds}");
+        }
+        // Finer stamps tell changes apart sooner.
+        assert!(is_trusted(990, 1) && !is_trusted(1000, 1));
+    }
 
     #[test]
     fn a_file_that_changed_just_now_is_read_again_next_time() {
