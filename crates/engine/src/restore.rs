@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `walk` | the walk over the snapshot: selection, directories, deletion |
+//! | `directories` | how they are made and opened, and what is left alone in their place |
 //! | `files`, `links` | what is to be written of each file; other names of one |
 //! | `identity`, `spelling` | what of the target stands for what; how names are spelled there |
 //! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
@@ -42,6 +43,7 @@
 
 mod bases;
 mod copying;
+mod directories;
 mod dump;
 mod durable;
 mod existing;
@@ -206,7 +208,7 @@ pub struct RestoreReport {
     pub bytes: u64,
     /// Files that were right already.
     pub files_unchanged: u64,
-    /// Files left alone by the overwrite rule.
+    /// Items left alone by the overwrite rule, and what is not restored for that.
     pub files_skipped: u64,
     /// Files rewritten in place.
     pub files_in_place: u64,
