@@ -180,7 +180,7 @@ fn print_table(
         let marks = [
             (snapshot.hidden, "(hidden)"),
             (record.hold, "(hold)"),
-            (is_partial(snapshot), "(partial)"),
+            (snapshot.is_partial(), "(partial)"),
         ];
         for (applies, mark) in marks {
             if applies {
@@ -216,11 +216,6 @@ fn print_table(
     table.print(&context.output)
 }
 
-/// Whether something that was to be saved could not be read.
-fn is_partial(snapshot: &Snapshot) -> bool {
-    snapshot.record.summary.errors > 0
-}
-
 /// A snapshot as JSON fields.
 #[must_use]
 pub fn fields(snapshot: &Snapshot) -> Value {
@@ -237,7 +232,7 @@ pub fn fields(snapshot: &Snapshot) -> Value {
         "description": record.description,
         "hold": record.hold,
         "hidden": snapshot.hidden,
-        "partial": is_partial(snapshot),
+        "partial": snapshot.is_partial(),
         "kind": record.kind,
         "parent": record.parent.map(|id| id.to_string()),
         "program": record.program,
