@@ -44,7 +44,7 @@ pub struct LeftOut {
     pub caches: u64,
     /// Directories with marks, in the order in which the names of marks were given.
     pub marked: Vec<MarkCount>,
-    /// Directories on which other file systems are mounted.
+    /// Directories and files on which other file systems are mounted.
     pub mounts: u64,
     /// Directories on which snapshots are mounted.
     pub snapshot_mounts: u64,

@@ -425,7 +425,10 @@ impl<'a> Walk<'a> {
         }
         let known = self.known(parent, name.as_bytes());
         if !is_directory {
-            return self.entry(directory, name, tree_path, entry, known);
+            return match self.leaves_out_item(directory, name, tree_path, identity.0) {
+                true => Ok(()),
+                false => self.entry(directory, name, tree_path, entry, known),
+            };
         }
         let leads_on = leads_to_source(&self.below, tree_path);
         if !leads_on && self.leaves_out_mount(identity.0, tree_path) {
