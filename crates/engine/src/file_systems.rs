@@ -1,8 +1,13 @@
 //! What can be relied upon on file systems of other programs and machines.
 
+use onefold_types::{Error, ErrorKind};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Where the kernel shows the files that are open.
+const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// The part of a directory's list that is asked for at once.
 const LIST_BYTES: usize = 32 << 10;
@@ -66,6 +71,18 @@ pub fn list(
             },
         }
     }
+}
+
+/// The error of a call on a file by a path through `/proc`, by which open files and names in open
+/// directories are reached. Where that is not mounted, it says so and what to do.
+#[must_use]
+pub fn proc_error(what: impl Into<String>, errno: Errno) -> Error {
+    if errno != Errno::NOENT || Path::new(DESCRIPTORS).exists() {
+        return Error::io(what, errno.into());
+    }
+    let missing = "/proc is not mounted here, by which attributes of files are asked for and set: \
+                   mount it ('mount -t proc proc /proc') and run this again";
+    Error::new(ErrorKind::Unavailable, missing).context(what.into())
 }
 
 /// Whether an open directory was removed, as far as its file system says so.

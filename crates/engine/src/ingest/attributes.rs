@@ -4,6 +4,7 @@
 //! last inode change and the inode number. They are kept for files alone, and the device number
 //! only where hard links need it, so that an unchanged directory stays the same node.
 
+use crate::file_systems::proc_error;
 use crate::stub;
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -164,7 +165,7 @@ fn names_of(source: AttributeSource<'_>) -> Result<Vec<CString>> {
             Err(errno) => {
                 let what = "only those of its extended attributes are saved that the system \
                             looks at; listing all";
-                return Err(Error::io(what, errno.into()));
+                return Err(proc_error(what, errno));
             }
         }
     };
@@ -194,7 +195,7 @@ fn xattr(source: AttributeSource<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
             Err(errno) => {
                 let name = path::display(name.to_bytes());
                 let what = format!("its extended attribute '{name}' is not saved");
-                return Err(Error::io(what, errno.into()));
+                return Err(proc_error(what, errno));
             }
         }
     }
