@@ -112,6 +112,17 @@ impl Snapshots {
         clocks::warn(&self.output, &self.selected(filter), self.now_ns);
     }
 
+    /// Warns of a snapshot that lacks something, where its files are taken out.
+    pub fn warn_if_partial(&self, snapshot: &Snapshot) {
+        if snapshot.is_partial() {
+            self.output.warning(&format!(
+                "snapshot {} is partial: some of the source could not be read when it was saved; \
+                 what is missing in it may be in an earlier one, which 'onefold find' tells",
+                snapshot.id.short()
+            ));
+        }
+    }
+
     /// The snapshots that are not hidden and pass the filter, oldest first.
     #[must_use]
     pub fn selected(&self, filter: &SnapshotFilter) -> Vec<&Snapshot> {

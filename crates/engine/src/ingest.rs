@@ -44,7 +44,7 @@ use crate::repository::Repository;
 use onefold_format::codec::Compression;
 use onefold_format::delta::DeltaChoice;
 use onefold_format::index_run::IndexKind;
-use onefold_format::record::Summary;
+use onefold_format::record::{SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::primary::cold_files::ColdFiles;
@@ -179,7 +179,7 @@ pub struct BackupOptions {
     pub streams: usize,
     /// Look at everything, write nothing.
     pub dry_run: bool,
-    /// Save no snapshot if nothing changed since the parent.
+    /// Save no snapshot if nothing changed since the parent, and that says all that this one would.
     pub skip_if_unchanged: bool,
     /// Which helpers look-ups use (S1.28).
     pub filter: FilterConfiguration,
@@ -227,6 +227,16 @@ impl Default for BackupOptions {
             program: String::new(),
             share: None,
         }
+    }
+}
+
+impl BackupOptions {
+    /// Whether a snapshot says all of itself that is asked for: that it is held, its tags, a note.
+    #[must_use]
+    pub fn is_said_by(&self, record: &SnapshotRecord) -> bool {
+        let has_note = self.description.is_empty() || self.description == record.description;
+        let has_tags = self.tags.iter().all(|tag| record.tags.contains(tag));
+        has_note && has_tags && (record.hold || !self.hold)
     }
 }
 

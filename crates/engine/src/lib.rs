@@ -18,7 +18,7 @@
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
 //! | [`primary`] | shares: files of a live directory that keep their data in the store |
-//! | [`user_file`] | files of users, opened for reading |
+//! | [`user_file`], [`file_systems`] | files of users, opened for reading; what they lie on |
 //! | [`memory`], [`job`], [`environment`] | what all of them share |
 //!
 //! # Durability
@@ -49,6 +49,7 @@ pub mod copy;
 pub mod device;
 pub mod difference;
 pub mod environment;
+pub mod file_systems;
 pub mod find;
 pub mod heal;
 pub mod index;

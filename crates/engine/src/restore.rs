@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `walk` | the walk over the snapshot: selection, directories, deletion |
+//! | `directories` | how they are made and opened, and what is left alone in their place |
 //! | `files`, `links` | what is to be written of each file; other names of one |
 //! | `identity`, `spelling` | what of the target stands for what; how names are spelled there |
 //! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
@@ -14,6 +15,7 @@
 //! | `target`, `output`, `item` | directories, files, other items |
 //! | `way`, `temporary`, `copying` | how a file takes the place of another |
 //! | `shared` | what all files share |
+//! | `durable` | that what was written has arrived |
 //! | `metadata`, `subject`, `leaving` | attributes: which, how, and when those of directories |
 //! | `surplus`, `follow` | what is not in the snapshot; links above sources |
 //! | `dump` | a file to a stream |
@@ -33,6 +35,7 @@
 //!   that cannot be);
 //! - nothing outside the target is written, whatever is planted in it (see `target`), but for what
 //!   the user's own links above sources lead to where a restore is in place (see `follow`);
+//! - what was written has arrived on its devices and servers when a restore ends (see `durable`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
 //! An item that fails does not stop the others. What does: no space, a request to stop, a target
@@ -40,7 +43,9 @@
 
 mod bases;
 mod copying;
+mod directories;
 mod dump;
+mod durable;
 mod existing;
 mod fetch;
 mod files;
@@ -203,7 +208,7 @@ pub struct RestoreReport {
     pub bytes: u64,
     /// Files that were right already.
     pub files_unchanged: u64,
-    /// Files left alone by the overwrite rule.
+    /// Items left alone by the overwrite rule, and what is not restored for that.
     pub files_skipped: u64,
     /// Files rewritten in place.
     pub files_in_place: u64,

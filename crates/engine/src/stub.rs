@@ -11,6 +11,7 @@
 //! The attribute is sealed for one share and one inode. So a copy of it on another file is no stub
 //! of that file, and nobody gets at data of others by setting attributes.
 
+use crate::file_systems::proc_error;
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::stub::{self, Stub, StubOwner};
@@ -112,7 +113,7 @@ fn taken(read: Result<usize, Errno>, mut value: Vec<u8>) -> Result<Option<Vec<u8
         // There is none, none can be here, or it may not be asked for: a device, a foreign link.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::BADF) => Ok(None),
         Err(Errno::RANGE) => Err(Error::damaged("the stub is longer than any can be")),
-        Err(errno) => Err(Error::io("it could not be read", errno.into())),
+        Err(errno) => Err(proc_error("it could not be read", errno)),
     }
 }
 

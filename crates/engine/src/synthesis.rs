@@ -129,6 +129,7 @@ pub fn synthesize(
         let (root, mut summary) = build(repository, session, &list, elements, options, job)?;
         let newest = &find(last.snapshot)?.record;
         summary.bytes = root.totals.bytes;
+        summary.errors = errors_of(&list, elements);
         let record = SnapshotRecord {
             version: RECORD_VERSION,
             kind: SnapshotKind::Synthetic,
@@ -211,6 +212,13 @@ fn doubts_of(list: &SnapshotList, elements: &[Element]) -> Vec<DoubtId> {
     named
 }
 
+/// What could not be read when the snapshots were saved that elements are of: where it was missing
+/// is not known, so it may be missing in the new one.
+fn errors_of(list: &SnapshotList, elements: &[Element]) -> u64 {
+    let used: BTreeSet<SessionId> = elements.iter().map(|element| element.snapshot).collect();
+    used.into_iter().filter_map(|id| list.get(id)).map(|it| it.record.summary.errors).sum()
+}
+
 fn not_live(id: SessionId) -> Error {
     Error::new(
         ErrorKind::NotFound,
@@ -246,6 +254,7 @@ fn found(summary: &Summary) -> Summary {
         directories: summary.directories,
         others: summary.others,
         bytes: summary.bytes,
+        errors: summary.errors,
         ..Summary::default()
     }
 }

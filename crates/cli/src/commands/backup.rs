@@ -73,7 +73,7 @@ pub struct BackupArguments {
     /// Compare with no snapshot: read every file
     #[arg(help_heading = "How", short, long)]
     force: bool,
-    /// Save no snapshot if nothing changed
+    /// Save no snapshot if nothing changed, and the one before has these tags, this note and hold
     #[arg(help_heading = "How", long)]
     skip_if_unchanged: bool,
     /// End with exit code 0 also if there was nothing in what was to be saved

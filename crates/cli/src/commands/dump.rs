@@ -110,6 +110,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
             String::from_utf8_lossy(&location.path)
         )));
     }
+    snapshots.warn_if_partial(snapshot);
     let running = context.start_job("dumping")?;
     let source = Source {
         repository: &repository,

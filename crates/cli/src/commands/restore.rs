@@ -12,6 +12,7 @@ use crate::size::{counted, human};
 use crate::store_path;
 use crate::time;
 use clap::{Args, ValueEnum};
+use onefold_engine::Repository;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{
     self, Delete, Overwrite, RestoreOptions, RestoreReport, Shown, Without,
@@ -190,14 +191,12 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     if arguments.plan {
         return plan::run(context, &repository, snapshot, &root, &options);
     }
+    snapshots.warn_if_partial(snapshot);
     let (begun, running) = (Instant::now(), context.start_job("restoring")?);
     let report = restore::restore(&repository, &root, &options, &running.job)?;
     let problems = running.finish().max(report.errors);
     if problems == 0 && !options.dry_run && !options.verify {
-        let mut notes = MachineNotes::load(&repository);
-        let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        notes.remember_restore(report.bytes_opened, elapsed_ns);
-        notes.save(&repository);
+        remember(&repository, &report, begun.elapsed());
     }
     let fields = json!({
         "snapshot": snapshot.id.to_string(),
@@ -233,6 +232,14 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     }
     context.output.message("summary", fields)?;
     Ok(Outcome::with_problems(problems + report.surplus.kept))
+}
+
+/// Notes how quick this machine is with this store.
+fn remember(repository: &Repository, report: &RestoreReport, elapsed: Duration) {
+    let mut notes = MachineNotes::load(repository);
+    let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    notes.remember_restore(report.bytes_opened, elapsed_ns);
+    notes.save(repository);
 }
 
 fn describe(

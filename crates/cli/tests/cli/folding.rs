@@ -15,6 +15,10 @@ use std::time::{Duration, SystemTime};
 /// The kernel remembers nothing.
 const VALID: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
+/// A list of a directory fails at the item of this name, as if the directory were gone.
+pub const UNLISTED: &str = "unlisted";
+/// What is written into files of this name never arrives.
+pub const UNWRITTEN: &str = "unwritten";
 
 /// One that is mounted until this is dropped.
 pub struct Folding {
@@ -310,8 +314,12 @@ impl Filesystem for Names {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let state = self.state();
+        let mut named =
+            state.nodes.values().filter_map(|node| node.items.get(OsStr::new(UNWRITTEN)));
+        let is_lost = named.any(|(_, item)| *item == number.0);
+        empty(reply, if is_lost { Err(Errno::EIO) } else { Ok(()) });
     }
 
     fn readdir(
@@ -328,6 +336,11 @@ impl Filesystem for Names {
             Err(errno) => return reply.error(errno),
         };
         for (at, (name, item)) in items.into_iter().enumerate().skip(offset as usize) {
+            match name == UNLISTED {
+                true if at as u64 == offset => return reply.error(Errno::ENOENT),
+                true => break,
+                false => {}
+            }
             let Ok(kind) = state.node(INodeNo(item)).map(|node| node.known.kind) else { continue };
             if reply.add(INodeNo(item), at as u64 + 1, kind, name) {
                 break;

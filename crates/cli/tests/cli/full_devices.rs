@@ -303,3 +303,50 @@ fn r113_a_device_that_was_full_is_freed_after_its_reserve_was_used() {
     device.run(&["check", "--read-data"]).expect(0);
     device.run(&["backup", &source]).expect(0);
 }
+
+/// A device that promises more than it has: a file system in a sparse file on a smaller one. What
+/// does not find room there is noticed only when it is written out.
+struct ThinDevice {
+    _mounted: Mounted,
+    _below: Mounted,
+}
+
+impl ThinDevice {
+    fn new(sandbox: &Sandbox, place: &Path) -> Result<Self, String> {
+        let below = sandbox.path("below");
+        let _below = Mounted::new("tmpfs", 10 * MIB, Path::new(""), &below)?;
+        let image = below.join("image");
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(60 * MIB as u64).unwrap();
+        drop(file);
+        std::fs::create_dir_all(place).unwrap();
+        let [image, place_text] = [image.to_str().unwrap(), place.to_str().unwrap()];
+        let options = ["-q", "-F", "-O", "^has_journal", "-E", "nodiscard", image];
+        succeeds("mkfs.ext4", &options)?;
+        succeeds("mount", &["-o", "loop", image, place_text])?;
+        Ok(Self { _mounted: Mounted(place.to_owned()), _below })
+    }
+}
+
+#[test]
+fn r140_what_a_device_could_not_write_of_a_restore_is_told() {
+    let sandbox = Sandbox::with_store();
+    for number in 0..6 {
+        sandbox.write(&format!("source/{number}"), &random_bytes(number, 4 * MIB));
+    }
+    sandbox.backup(&[]);
+    let from = format!("latest:{}", sandbox.arg("source"));
+    let target = sandbox.path("target");
+    let arguments = ["restore", &from, "--target", target.to_str().unwrap()];
+    for options in [&[][..], &["--verify"]] {
+        let made = ThinDevice::new(&sandbox, &target);
+        let Ok(_device) = made.inspect_err(|error| eprintln!("SKIPPED: a thin device: {error}"))
+        else {
+            return;
+        };
+        let run = sandbox.run(&[&arguments, options].concat()).expect(3);
+        assert!(run.stderr.contains("could not write all that it was given"), "{}", run.stderr);
+        assert!(!run.stdout.contains("\nrestored "), "{}", run.stdout);
+        assert!(!run.stdout.starts_with("restored "), "{}", run.stdout);
+    }
+}

@@ -155,3 +155,29 @@ fn r89_a_changed_snapshot_is_forgotten_and_leaves_nothing() {
     assert_eq!(changes(), 0);
     sandbox.run(&["check"]).expect(0);
 }
+
+#[test]
+fn r143_nothing_is_skipped_of_which_more_is_to_be_said() {
+    let sandbox = Sandbox::with_source();
+    // A file that changed just now is read again.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let source = sandbox.arg("source");
+    let is_skipped = |more: &[&str]| {
+        let arguments = [&["--json", "backup", &source, "--skip-if-unchanged"], more].concat();
+        sandbox.run(&arguments).expect(0).message("summary")["snapshot"].is_null()
+    };
+    assert!(!is_skipped(&["--tag", "nightly,web", "--description", "first"]));
+    for less in [&[][..], &["--tag", "web"], &["--description", "first"]] {
+        assert!(is_skipped(less), "{less:?}");
+    }
+    for more in [&["--hold"], &["--tag=web,release"], &["--description=second"]] {
+        assert!(!is_skipped(more), "{more:?}");
+        assert!(is_skipped(more), "{more:?}");
+    }
+    // What is said of it in the meantime counts.
+    assert!(!is_skipped(&["--hold"]));
+    let id = sandbox.ids(&[]).last().unwrap().clone();
+    assert_eq!(listed(&sandbox, &id)["hold"], true);
+    sandbox.run(&["release", &id]).expect(0);
+    assert!(!is_skipped(&["--hold"]));
+}

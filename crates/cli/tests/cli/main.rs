@@ -32,6 +32,7 @@
 //! | [`keys`] | keys that are rotated |
 //! | [`mounting`] | snapshots as a directory |
 //! | [`terminal`] | what is asked and shown there |
+//! | [`late_errors`] | file systems that tell of errors late, or of others than there are |
 //! | [`local_cache`] | what a machine keeps of a store that is elsewhere |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
@@ -55,6 +56,7 @@ mod holding;
 mod hostile;
 mod json;
 mod keys;
+mod late_errors;
 mod local_cache;
 mod looking;
 mod losses;

@@ -2,7 +2,7 @@
 
 use crate::collecting::random_bytes;
 use crate::full_devices::Mounted;
-use crate::mounted::can_mount;
+use crate::mounted::{can_mount, succeeds};
 use crate::support::{Run, Sandbox, holds};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -130,4 +130,41 @@ fn r98_a_source_on_a_file_system_of_its_own_stays_on_that() {
         assert!(holds(&sandbox.path("restored/f"), b"source/a"));
     }
     mounts.into_iter().rev().for_each(drop);
+}
+
+#[test]
+fn r146_a_file_of_another_file_system_in_the_place_of_one_is_left_out() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_store();
+    for name in ["s/hosts", "s/own", "s/x"] {
+        sandbox.write(name, b"below");
+    }
+    let other = sandbox.path("other");
+    let _other = Mounted::new("tmpfs", 1 << 20, &sandbox.path("image"), &other).unwrap();
+    for name in ["other/hosts", "here"] {
+        sandbox.write(name, b"mounted");
+    }
+    let [hosts, own] = ["s/hosts", "s/own"].map(|name| sandbox.arg(name));
+    // What is mounted from the same file system belongs to it.
+    for (from, to) in [("other/hosts", &hosts), ("here", &own)] {
+        assert!(succeeds("mount", &["--bind", &sandbox.arg(from), to]));
+    }
+    let source = sandbox.arg("s");
+    let run = sandbox.run(&["--json", "backup", "-x", &source]);
+    let all = sandbox.run(&["--json", "backup", &source]);
+    for name in [&hosts, &own] {
+        assert!(succeeds("umount", &[name]));
+    }
+    assert_eq!(run.expect(0).message("summary")["left_out"]["mounts"], 1);
+    assert_eq!(all.expect(0).message("summary")["left_out"]["mounts"], 0);
+    let dump = |place: &str| sandbox.run(&["dump", place, &hosts]);
+    dump("latest~1").expect(1);
+    assert_eq!(dump("latest").expect(0).stdout, "mounted");
+    // What was not saved is not taken for what was not there.
+    let place = format!("latest~1:{source}");
+    sandbox.run(&["restore", &place, "--target", &source, "--delete"]).expect(3);
+    assert!(holds(&sandbox.path("s/hosts"), b"below"));
+    assert!(holds(&sandbox.path("s/own"), b"mounted"));
 }

@@ -13,6 +13,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What waits longer for something than this waits in vain.
@@ -270,4 +271,44 @@ fn r101_a_tree_is_deeper_than_there_may_be_open_files() {
         assert!(holds(&below(&format!("source{}/z-middle", "/d".repeat(120))), b"middle"));
         assert!(holds(&below("source/z-top"), b"top"));
     }
+}
+
+/// The binary where nothing is in /proc.
+fn run_without_proc(sandbox: &Sandbox, arguments: &[&str]) -> Run {
+    let told = sandbox.command(arguments);
+    let mut command = Command::new("unshare");
+    let environment = told.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    command
+        .args(["-m", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"])
+        .arg(told.get_program())
+        .args(told.get_args())
+        .env_clear()
+        .envs(environment)
+        .current_dir(sandbox.path(""))
+        .stdin(Stdio::null());
+    Run::of(command.output().unwrap())
+}
+
+#[test]
+fn r147_where_there_is_no_proc_it_is_named_with_what_to_do() {
+    let sandbox = Sandbox::with_source();
+    if !succeeds("unshare", &["-m", "mount", "-t", "tmpfs", "none", "/proc"]) {
+        eprintln!("SKIPPED: no /proc was not tested: it takes the right to mount");
+        return;
+    }
+    sandbox.backup(&[]);
+    let (source, out) = (sandbox.arg("source"), sandbox.arg("out"));
+    let place = format!("latest:{source}");
+    let restore = ["restore", &place, "--target", &out];
+    sandbox.run(&restore).expect(0);
+    sandbox.write("out/one.txt", b"another");
+    sandbox.write("source/four", b"four");
+    for arguments in [&["backup", &source][..], &restore] {
+        let run = run_without_proc(&sandbox, arguments).expect(3);
+        assert!(run.stderr.contains("mount -t proc proc /proc"), "{}", run.stderr);
+        assert!(!run.stderr.contains("No such file"), "{}", run.stderr);
+    }
+    // Into nothing it is not needed.
+    let restore = ["restore", &place, "--target", &sandbox.arg("other")];
+    run_without_proc(&sandbox, &restore).expect(0);
 }

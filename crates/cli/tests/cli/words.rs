@@ -1,8 +1,9 @@
 //! What is said of single files: not read, changed while they were read, read again (R103).
 
+use crate::mounted::succeeds;
 use crate::readable::run_beside_lease;
 use crate::sharing_users::{NOBODY, can_change_rights, run_as};
-use crate::support::Sandbox;
+use crate::support::{Run, Sandbox};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -96,4 +97,33 @@ fn r103_a_snapshot_of_many_paths_takes_few_lines() {
     assert!(listed.lines().count() < 20 && listed.contains("and 190 more"), "{listed}");
     let message = sandbox.run(&["--json", "snapshots"]).expect(0).message("snapshot");
     assert_eq!(message["paths"].as_array().map(Vec::len), Some(200));
+}
+
+#[test]
+fn r145_what_is_made_of_a_partial_snapshot_is_partial_and_taking_it_out_says_so() {
+    if !can_change_rights() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    let run = |arguments: &[&str]| run_as(&sandbox, &NOBODY, arguments);
+    assert!(succeeds("chown", &["-R", "65534:65534", &sandbox.arg("")]));
+    let one = sandbox.path("source/one.txt");
+    fs::set_permissions(&one, fs::Permissions::from_mode(0o000)).unwrap();
+    run(&["backup", &sandbox.arg("source")]).expect(3);
+    run(&["copy-snapshot", "latest"]).expect(0);
+    run(&["synthesize", "latest", "latest~1:/=/"]).expect(0);
+    let messages = run(&["--json", "snapshots"]).expect(0).messages("snapshot");
+    let partial: Vec<bool> = messages.iter().filter_map(|line| line["partial"].as_bool()).collect();
+    assert_eq!(partial, [true; 3]);
+    let told = |run: Run| {
+        run.stderr.matches("some of the source could not be read when it was saved").count()
+    };
+    let [all, two] = ["source", "source/deep/two.txt"].map(|it| sandbox.arg(it));
+    let (all, two) = (format!("latest:{all}"), format!("latest:{two}"));
+    let restore = ["restore", &all, "--target", &sandbox.arg("out")];
+    assert_eq!([&restore[..], &["dump", &two]].map(|it| told(run(it).expect(0))), [1, 1]);
+    fs::set_permissions(&one, fs::Permissions::from_mode(0o600)).unwrap();
+    run(&["backup", &sandbox.arg("source")]).expect(0);
+    let restore = ["restore", &all, "--target", &sandbox.arg("whole")];
+    assert_eq!([&restore[..], &["dump", &two]].map(|it| told(run(it).expect(0))), [0, 0]);
 }

@@ -4,6 +4,7 @@
 //! last inode change and the inode number. They are kept for files alone, and the device number
 //! only where hard links need it, so that an unchanged directory stays the same node.
 
+use crate::file_systems::proc_error;
 use crate::stub;
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -19,8 +20,9 @@ pub const BLOCK_BYTES: u64 = 512;
 
 /// An inode change this recent may be followed by another one with the same time stamp.
 const RACY_NS: i64 = 50_000_000;
-/// The same for file systems that keep whole seconds only.
-const RACY_WHOLE_SECONDS_NS: i64 = 2_000_000_000;
+/// The same for file systems that keep whole seconds only. A second is long enough for a change
+/// after the file was read, and many of them are of servers, whose clocks may be behind by as much.
+const RACY_WHOLE_SECONDS_NS: i64 = 120_000_000_000;
 
 /// The entry that a file status describes, without content, target or attributes.
 #[must_use]
@@ -163,7 +165,7 @@ fn names_of(source: AttributeSource<'_>) -> Result<Vec<CString>> {
             Err(errno) => {
                 let what = "only those of its extended attributes are saved that the system \
                             looks at; listing all";
-                return Err(Error::io(what, errno.into()));
+                return Err(proc_error(what, errno));
             }
         }
     };
@@ -193,7 +195,7 @@ fn xattr(source: AttributeSource<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
             Err(errno) => {
                 let name = path::display(name.to_bytes());
                 let what = format!("its extended attribute '{name}' is not saved");
-                return Err(Error::io(what, errno.into()));
+                return Err(proc_error(what, errno));
             }
         }
     }
@@ -202,6 +204,24 @@ fn xattr(source: AttributeSource<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r142_whole_seconds_are_distrusted_for_as_long_as_clocks_may_differ() {
+        let now = 1_000_000_000_000;
+        let is_trusted = |seconds, nanoseconds| {
+            let changed = Time { seconds, nanoseconds };
+            let mut entry = Entry { changed, ..Entry::default() };
+            distrust_if_recent(&mut entry, now);
+            entry.changed == changed
+        };
+        for (seconds, trusted) in
+            [(1005, false), (1000, false), (990, false), (881, false), (880, true), (100, true)]
+        {
+            assert_eq!(is_trusted(seconds, 0), trusted, "{seconds}");
+        }
+        // Finer stamps tell changes apart sooner.
+        assert!(is_trusted(990, 1) && !is_trusted(1000, 1));
+    }
 
     #[test]
     fn a_file_that_changed_just_now_is_read_again_next_time() {

@@ -16,8 +16,9 @@ use onefold_format::layout;
 use onefold_format::node::Totals;
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::{AtFlags, OFlags, Stat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -43,7 +44,7 @@ pub struct LeftOut {
     pub caches: u64,
     /// Directories with marks, in the order in which the names of marks were given.
     pub marked: Vec<MarkCount>,
-    /// Directories on which other file systems are mounted.
+    /// Directories and files on which other file systems are mounted.
     pub mounts: u64,
     /// Directories on which snapshots are mounted.
     pub snapshot_mounts: u64,
@@ -193,13 +194,30 @@ impl Room {
     }
 }
 
+/// Whether an error says that something is not there.
+#[must_use]
+pub fn is_absence(error: &Error) -> bool {
+    error.os_code() == Some(Errno::NOENT.raw_os_error())
+}
+
+/// Whether an error says that an open directory is not there, and its name is another one's now. A
+/// server may say so of one that is there: what it had listed of it is not all.
+#[must_use]
+pub fn is_replaced(error: &Error, above: &OwnedFd, name: &OsStr, opened: &OwnedFd) -> bool {
+    let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
+    let is_other = || {
+        let now = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(identity(now) != identity(rustix::fs::fstat(opened).ok()?))
+    };
+    is_absence(error) && is_other().unwrap_or(false)
+}
+
 /// Whether an error is of something in a directory that is not there any more. What is missing in
 /// the store says the same, so it is looked at again.
 #[must_use]
 pub fn is_gone(error: &Error, directory: &OwnedFd, name: &[u8]) -> bool {
-    let absent = Errno::NOENT;
-    error.os_code() == Some(absent.raw_os_error())
-        && rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).err() == Some(absent)
+    let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    is_absence(error) && found.err() == Some(Errno::NOENT)
 }
 
 /// Whether a directory is a store: it has two copies of what describes one.
@@ -282,5 +300,27 @@ mod tests {
         assert!(is_gone(Errno::NOENT, "absent"));
         assert!(!is_gone(Errno::NOENT, "there"));
         assert!(!is_gone(Errno::IO, "absent"));
+    }
+
+    #[test]
+    fn r141_a_directory_is_another_one_only_if_its_name_leads_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |path: &std::path::Path| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, Mode::empty()).unwrap()
+        };
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let (above, opened) = (open(directory.path()), open(&inner));
+        let is_replaced = |errno: Errno| {
+            let error = Error::io("listing the directory", errno.into());
+            is_replaced(&error, &above, OsStr::new("inner"), &opened)
+        };
+        assert!(!is_replaced(Errno::NOENT));
+        std::fs::remove_dir(&inner).unwrap();
+        // That is told by its name alone.
+        assert!(!is_replaced(Errno::NOENT));
+        std::fs::create_dir(&inner).unwrap();
+        assert!(is_replaced(Errno::NOENT) && !is_replaced(Errno::IO));
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! Numbers alone prove nothing: an inode is used again as soon as its file is deleted, and file
-//! systems that make numbers up ([`has_trusted_numbers`]) give one number to two files. A first
+//! systems that make numbers up ([`crate::file_systems`]) give one number to two files. A first
 //! name that changed while it was read, or so recently that a later change may bear the same time,
 //! proves nothing either. Whoever waits is told: a task that ends in any way tells.
 
@@ -23,18 +23,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// Files of several names that are remembered by a backup: beyond, one is read under each of them,
 /// and found stored, and none is read to be stored again.
 pub const LINKS_MAX: usize = 1 << 20;
-
-/// File systems that make up numbers of files, or have them made up by programs.
-const UNTRUSTED_MAGICS: [u64; 8] = [
-    0x6573_5546, // FUSE
-    0xff53_4d42, // CIFS
-    0xfe53_4d42, // SMB2
-    0x0000_517b, // SMB
-    0x0102_1997, // 9P
-    0x0000_564c, // NCP
-    0x786f_4256, // VirtualBox
-    0x7375_7245, // Coda
-];
 
 /// What the status of a file says of its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,14 +61,6 @@ impl Identity {
         });
         Self { device: entry.device, inode: entry.inode, state: State::of(entry), born }
     }
-}
-
-/// Whether numbers of files on this one's file system tell files apart.
-#[must_use]
-pub fn has_trusted_numbers(file: impl AsFd) -> bool {
-    // The type is as wide as the machine says.
-    let is_trusted = |magic: u64| !UNTRUSTED_MAGICS.contains(&(magic & u64::from(u32::MAX)));
-    rustix::fs::fstatfs(file).is_ok_and(|found| is_trusted(found.f_type as u64))
 }
 
 /// How far the first name is.

@@ -448,8 +448,10 @@ impl Backup<'_> {
         report.summary.containers = tree.placement.containers;
         report.summary.container_reads = tree.placement.container_reads;
         report.summary.bytes_stored = totals.bytes_stored;
-        let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root.reference);
-        if self.options.skip_if_unchanged && unchanged {
+        let says_all = |parent: &Snapshot| {
+            parent.record.root == tree.root.reference && self.options.is_said_by(&parent.record)
+        };
+        if self.options.skip_if_unchanged && parent.as_ref().is_some_and(says_all) {
             session.abandon();
             return Ok(Some(report));
         }

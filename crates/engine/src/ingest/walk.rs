@@ -13,8 +13,8 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
-use super::left_out::{Emptied, LeftOut, is_gone, is_store};
-use super::levels::{Aside, open_levels};
+use super::left_out::{Emptied, LeftOut, is_absence, is_gone};
+use super::levels::open_levels;
 use super::links::Links;
 use super::mount_points::Mounted;
 use super::read::{Message, ReadJob};
@@ -42,6 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod below;
 mod describing;
+mod entering;
 mod excluding;
 mod names;
 mod parent;
@@ -280,6 +281,8 @@ impl<'a> Walk<'a> {
         let marked_before = self.left_out.marked_directories();
         let (names, listed) = match self.names(handle, tree_path) {
             Ok(names) => names,
+            // Whoever knows its name looks whether it is there still.
+            Err(error) if is_absence(&error) => return Err(error),
             Err(error) => return self.problem(tree_path, error),
         };
         let names = match self.is_this_store(handle, &names) {
@@ -422,7 +425,10 @@ impl<'a> Walk<'a> {
         }
         let known = self.known(parent, name.as_bytes());
         if !is_directory {
-            return self.entry(directory, name, tree_path, entry, known);
+            return match self.leaves_out_item(directory, name, tree_path, identity.0) {
+                true => Ok(()),
+                false => self.entry(directory, name, tree_path, entry, known),
+            };
         }
         let leads_on = leads_to_source(&self.below, tree_path);
         if !leads_on && self.leaves_out_mount(identity.0, tree_path) {
@@ -430,32 +436,7 @@ impl<'a> Walk<'a> {
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave { listed: None });
         }
-        let mut handle = Arc::new(open_directory(&**directory, name, true)?);
-        let had = known.as_ref().map(|(known, _)| known.totals);
-        let parent = (self.parent_directory(known.as_ref()), had);
-        // Whoever opens that store later cannot read stubs, nor can a store keep its own data.
-        let interrupt = &self.context.job.interrupt;
-        let is_store =
-            selection.cold.is_some() && !self.is_left_out() && is_store(&handle, interrupt);
-        if is_store {
-            self.left_out.stores += 1;
-            self.context.job.observer.item(&path::display(tree_path), "left out: a store");
-        }
-        self.left_out_above += usize::from(is_store);
-        let aside = match &self.top {
-            Some(top) if depth >= self.levels_open => Some(Aside::put(directory, top)?),
-            _ => None,
-        };
-        let is_left_out = self.is_inside_left_out;
-        self.is_inside_left_out |= leads_on && self.is_mount_left_out(identity.0);
-        let walked = self.directory(&mut handle, tree_path, entry, parent, depth + 1);
-        self.is_inside_left_out = is_left_out;
-        self.left_out_above -= usize::from(is_store);
-        let Some(aside) = aside else { return walked };
-        let above = path::parent(tree_path).get(self.source_path_bytes..).unwrap_or_default();
-        let back = aside.take_back(directory, &handle, above);
-        self.is_lost = back.is_err();
-        walked.and(back)
+        self.enter((directory, name), tree_path, (entry, identity.0), known, (depth, leads_on))
     }
 
     fn entry(

@@ -11,11 +11,12 @@
 //! Whoever makes a share, or clears what is left of one, holds a lock of the kernel on the
 //! directory `.onefold-share` itself meanwhile.
 
+use crate::file_systems::list;
 use crate::stub::{CONTROL, DESCRIPTION};
 use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -252,13 +253,7 @@ pub(super) fn clear_open(control: &OwnedFd) -> Result<()> {
 pub(super) fn names_in(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     let listing = |errno: Errno| Error::io("listing it", errno.into());
     let mut names = Vec::new();
-    for entry in Dir::read_from(directory).map_err(listing)? {
-        let entry = entry.map_err(listing)?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
-        }
-    }
+    list(directory, |name, _, _| names.push(name.to_vec())).map_err(listing)?;
     Ok(names)
 }
 

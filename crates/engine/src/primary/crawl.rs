@@ -7,7 +7,9 @@
 use super::control;
 use super::share::{CONTROL, open_directory};
 use crate::environment::open_files_max;
+use crate::file_systems::is_removed;
 use crate::ingest::attributes;
+use crate::ingest::left_out::is_absence;
 use crate::ingest::levels::{Aside, open_levels};
 use crate::ingest::stubs::refuse_covered;
 use onefold_format::node::{Entry, EntryKind};
@@ -52,6 +54,9 @@ pub fn files(
             Some(names) => names,
             None => match names_in(directory) {
                 Ok(found) => names.insert(found),
+                Err(error) if is_absence(&error) && is_removed(&**directory) => {
+                    names.insert(Vec::new())
+                }
                 Err(error) => {
                     problem(path, &error);
                     names.insert(Vec::new())

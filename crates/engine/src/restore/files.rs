@@ -3,10 +3,10 @@
 use super::existing::{Comparison, Wanted};
 use super::item::{self, Decision};
 use super::metadata::{Attributes, Present};
-use super::output::{OutputFile, Plan, open_in_place};
+use super::output::{OutputFile, Plan};
 use super::target::{Directory, is_type};
 use super::walk::Restorer;
-use super::way::Way;
+use super::way::{Way, open_in_place};
 use crate::chunks::Location;
 use crate::stub;
 use crate::tree::ExtentWalk;

@@ -7,13 +7,15 @@
 
 use super::target::Directory;
 use super::walk::Restorer;
+use crate::file_systems::proc_error;
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use std::fs::read_link;
+use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 impl Restorer<'_> {
     /// Where a directory that a link led to is in the target, as a path from there on; `None` if it
@@ -21,8 +23,10 @@ impl Restorer<'_> {
     pub(super) fn place_in_target(&self, directory: &Directory) -> Result<Option<Vec<u8>>> {
         let target = self.options.target.canonicalize().context(|| "looking at the target")?;
         let handle = directory.handle()?;
-        let real = read_link(format!("/proc/self/fd/{}", handle.as_raw_fd()))
-            .context(|| "looking where the link leads")?;
+        let real =
+            rustix::fs::readlink(format!("/proc/self/fd/{}", handle.as_raw_fd()), Vec::new())
+                .map_err(|errno| proc_error("looking where the link leads", errno))?;
+        let real = Path::new(OsStr::from_bytes(real.as_bytes()));
         let below = real.strip_prefix(&target).ok();
         Ok(below.map(|below| path::join(b"/", below.as_os_str().as_bytes())))
     }

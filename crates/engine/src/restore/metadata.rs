@@ -20,6 +20,7 @@
 use super::Without;
 use super::subject::Subject;
 use super::target::Directory;
+use crate::file_systems::proc_error;
 use crate::job::Job;
 use crate::stub;
 use crate::tree::path;
@@ -293,7 +294,7 @@ impl Applier {
                 format!("'{what}' cannot be set here (told only once)")
             }
         };
-        self.job.observer.problem(&path(), &Error::io(what, errno.into()));
+        self.job.observer.problem(&path(), &proc_error(what, errno));
     }
 }
 

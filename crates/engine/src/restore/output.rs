@@ -26,20 +26,20 @@
 //! file comes to be changes only between windows, when no worker has it.
 
 use super::copying;
+use super::durable::write_out_file;
 use super::fetch::Sink;
 use super::ledger::Ledger;
 use super::metadata::{Attributes, Present};
 use super::shared::Shared;
-use super::target::{Directory, is_type};
-use super::way::{Slot, Way, sets_size};
+use super::target::Directory;
+use super::way::{Slot, Way, open_in_place, sets_size};
 use super::window::Piece;
 use crate::job::Interrupt;
 use crate::stub;
-use crate::user_file;
 use onefold_format::node::Reference;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, invariant};
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FallocateFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
@@ -389,9 +389,21 @@ impl OutputFile {
                 let code = error.os_code().unwrap_or_default();
                 lock(&self.slot).is_refused(Errno::from_raw_os_error(code));
             })?;
+        } else if self.is_written_by_itself(&way) {
+            write_out_file(&handle)?;
         }
         lock(&self.slot).handle = None;
         Ok(())
+    }
+
+    /// Whether what could not be written of it is told with this file only.
+    fn is_written_by_itself(&self, way: &Way) -> bool {
+        let device = match way {
+            // It may be what is mounted on that name.
+            Way::InPlace(stat) => stat.st_dev,
+            Way::New | Way::Replace { .. } => self.directory.identity().0,
+        };
+        self.directory.is_written_by_file(device)
     }
 
     /// What the file has before its attributes are set.
@@ -485,10 +497,14 @@ impl OutputFile {
     /// Closes the handle for now.
     pub fn close(&self) {
         let mut slot = lock(&self.slot);
-        if let Some(handle) = slot.handle.take()
-            && let Ok(stat) = rustix::fs::fstat(&*handle)
-        {
+        let Some(handle) = slot.handle.take() else { return };
+        if let Ok(stat) = rustix::fs::fstat(&*handle) {
             slot.identity = Some((stat.st_dev, stat.st_ino));
+        }
+        let is_by_itself = self.is_written_by_itself(&slot.way);
+        drop(slot);
+        if is_by_itself && let Err(error) = write_out_file(&handle) {
+            self.fail(error);
         }
     }
 
@@ -534,28 +550,6 @@ impl OutputFile {
             .map_err(|errno| Error::io("looking at the restored file", errno.into()))?;
         Ok((Arc::new(File::from(opened)), stat.st_size as u64))
     }
-}
-
-/// Opens the file that is there for rewriting it.
-///
-/// Errors: it may not be, is another one by now, or has other names.
-pub fn open_in_place(
-    directory: &Directory,
-    name: &[u8],
-    there: &Stat,
-    interrupt: &Interrupt,
-) -> Result<(Arc<File>, Stat)> {
-    let opened = user_file::open(&*directory.handle()?, name, OFlags::RDWR, interrupt)
-        .map_err(|errno| Error::io("opening it for rewriting", errno.into()))?;
-    let stat = rustix::fs::fstat(&opened)
-        .map_err(|errno| Error::io("looking at the file that is there", errno.into()))?;
-    if (stat.st_dev, stat.st_ino) != (there.st_dev, there.st_ino) {
-        return Err(Error::new(ErrorKind::Io, "it was replaced by another one"));
-    }
-    if !is_type(&stat, FileType::RegularFile) || stat.st_nlink != 1 {
-        return Err(Error::invalid("a file with other names is not rewritten"));
-    }
-    Ok((Arc::new(opened), stat))
 }
 
 fn write_zeros(file: &File, shared: &Shared, offset: u64, length: u64) -> Result<()> {

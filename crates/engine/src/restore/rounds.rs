@@ -12,6 +12,7 @@ use super::window::{SortedWindow, Window};
 use crate::tree::ExtentWalk;
 use onefold_format::node::Reference;
 use onefold_types::{Error, ErrorKind, Result, bug};
+use rustix::fs::Advice;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -124,6 +125,9 @@ impl Restorer<'_> {
 
     /// Tells of files that failed, and verifies the others if asked to.
     fn finish_outputs(&mut self) -> Result<()> {
+        if self.options.verify && self.outputs.iter().any(|file| file.is_complete()) {
+            self.write_out();
+        }
         let current = self.current.as_mut().map(|(file, number)| {
             *number = None;
             Arc::clone(file)
@@ -174,6 +178,9 @@ impl Restorer<'_> {
                 "verification failed: the restored file has {size} bytes instead of {expected}"
             )));
         }
+        // What the device has is to be read, and not what memory has of it. Where that cannot be
+        // given up, reading tells as much as it did before.
+        let _ = rustix::fs::fadvise(&*opened, 0, None, Advice::DontNeed);
         let walk = ExtentWalk::new(content, size)?;
         let fingerprinter = self.repository.fingerprinter();
         let mut comparison = Comparison::new(walk, opened, size, fingerprinter);
@@ -182,6 +189,13 @@ impl Restorer<'_> {
             Some((offset, _)) => Err(Error::damaged(format!(
                 "verification failed: the restored file reads back otherwise from byte {offset} on"
             ))),
+        }
+    }
+
+    /// Has everything arrive that was restored so far, and tells of what did not.
+    pub(super) fn write_out(&mut self) {
+        for (place, error) in self.target.write_out() {
+            self.problem(&place, &error);
         }
     }
 

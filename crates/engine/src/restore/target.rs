@@ -14,14 +14,16 @@
 //! and that of a directory are never held together.
 
 use super::RestoreOptions;
+use super::durable::FileSystems;
 use super::follow;
 use super::identity::Spellings;
 use crate::environment::open_files_max;
+use crate::file_systems;
 use crate::tree::path;
 use lru::LruCache;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, StatVfsMountFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatVfsMountFlags, StatxFlags};
 use rustix::io::Errno;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -41,6 +43,7 @@ struct Handles {
     next: AtomicU64,
     /// The directory that links above sources may not lead out of.
     bound: Option<(u64, u64)>,
+    file_systems: FileSystems,
 }
 
 impl Handles {
@@ -50,7 +53,7 @@ impl Handles {
     fn new(bound: Option<(u64, u64)>) -> Self {
         let room = NonZeroUsize::new(open_files_max() / 4).unwrap_or(NonZeroUsize::MIN);
         let open = Mutex::new(LruCache::new(room.min(HANDLES_MAX)));
-        Self { open, next: AtomicU64::new(0), bound }
+        Self { open, next: AtomicU64::new(0), bound, file_systems: FileSystems::default() }
     }
 }
 
@@ -63,6 +66,8 @@ pub struct Directory {
     identity: (u64, u64),
     /// Whether its name is a link that leads to it.
     is_followed: bool,
+    /// Whether each file in it is to be written out by itself.
+    is_by_file: bool,
     /// Whether this restore made it, so that it holds nothing else.
     pub fresh: bool,
     /// Whether new items inherit an access control list.
@@ -112,6 +117,7 @@ impl Directory {
             name: name.to_vec(),
             identity: (0, 0),
             is_followed: false,
+            is_by_file: false,
             fresh: true,
             inherits_acl: false,
             owner: (0, 0),
@@ -140,6 +146,9 @@ impl Directory {
             true => stat.st_gid,
             false => rustix::process::getegid().as_raw(),
         };
+        let opened = Arc::new(opened);
+        let place = || parent.as_ref().map_or("/".to_owned(), |above| above.display_of(&name));
+        let is_by_file = handles.file_systems.meet(stat.st_dev, &opened, place);
         let directory = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             number: handles.next.fetch_add(1, Ordering::Relaxed),
@@ -147,6 +156,7 @@ impl Directory {
             name,
             identity: (stat.st_dev, stat.st_ino),
             is_followed,
+            is_by_file,
             fresh,
             inherits_acl,
             owner: (stat.st_uid, stat.st_gid),
@@ -222,6 +232,18 @@ impl Directory {
         self.identity
     }
 
+    /// Has everything arrive that was written to the file systems of all directories; what did not.
+    #[must_use]
+    pub fn write_out(&self) -> Vec<(String, Error)> {
+        self.handles.file_systems.write_out()
+    }
+
+    /// Whether each file in it is to be written out by itself, if it lies on this device.
+    #[must_use]
+    pub fn is_written_by_file(&self, device: u64) -> bool {
+        self.is_by_file || device != self.identity.0
+    }
+
     /// A handle to it, opened again if it was closed.
     pub fn handle(&self) -> Result<Arc<OwnedFd>> {
         if let Some(handle) = lock(&self.handle).clone() {
@@ -248,13 +270,12 @@ impl Directory {
                     "the directory was replaced by another one during the restore",
                 ));
             }
-            handle = directory.keep(opened);
+            handle = directory.keep(Arc::new(opened));
         }
         Ok(handle)
     }
 
-    fn keep(&self, opened: OwnedFd) -> Arc<OwnedFd> {
-        let handle = Arc::new(opened);
+    fn keep(&self, handle: Arc<OwnedFd>) -> Arc<OwnedFd> {
         *lock(&self.handle) = Some(Arc::clone(&handle));
         // The target's own handle stays open: all others are found from it.
         if self.parent.is_some() {
@@ -333,15 +354,8 @@ impl Directory {
 
     /// The names in it, with inode numbers.
     pub fn list(&self, each: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
-        let listing = Dir::read_from(&*self.handle()?).map_err(std::io::Error::from);
-        for entry in listing.context(|| "listing the directory")? {
-            let entry = entry.map_err(std::io::Error::from).context(|| "listing the directory")?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                each(name, entry.ino());
-            }
-        }
-        Ok(())
+        file_systems::list(&*self.handle()?, |name, _, inode| each(name, inode))
+            .map_err(|errno| Error::io("listing the directory", errno.into()))
     }
 
     /// The path of `name` in it, from the target on.

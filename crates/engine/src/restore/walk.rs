@@ -24,7 +24,7 @@ use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Listing, Node, Reference, Totals};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Stat};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,6 +33,7 @@ use std::sync::atomic::Ordering;
 pub struct Restorer<'a> {
     /// The node of the restored directory.
     pub(super) root: Option<Reference>,
+    pub(super) target: Arc<Directory>,
     /// Directories that links have led to, by device and inode.
     pub(super) led_to_before: HashSet<(u64, u64)>,
     pub(super) repository: &'a Arc<Repository>,
@@ -104,6 +105,8 @@ enum DirectoryState {
     Open(Arc<Directory>),
     /// It cannot or must not be made.
     Blocked,
+    /// The overwrite rule leaves alone what is in its place.
+    LeftAlone,
 }
 
 /// Runs a restore.
@@ -137,6 +140,7 @@ pub fn run(
         shared,
         window: Window::default(),
         root: root.content,
+        target: Arc::clone(&target),
         led_to_before: HashSet::new(),
         share: WindowShare::take(repository),
         workspace: Workspace::new(options.reach),
@@ -226,7 +230,11 @@ impl Restorer<'_> {
             }
         }
         self.run_window()?;
-        self.exhausted.take().map_or(Ok(()), Err)
+        self.exhausted.take().map_or(Ok(()), Err)?;
+        if !self.options.dry_run {
+            self.write_out();
+        }
+        Ok(())
     }
 
     /// Whether the window has used its share of memory; a file or directory counts as several
@@ -365,7 +373,10 @@ impl Restorer<'_> {
         });
         self.job.progress.set_current(&self.here());
         if included && self.directory().is_none() {
-            self.stack.pop();
+            let is_left_alone = |level: &Level| matches!(level.state, DirectoryState::LeftAlone);
+            let is_skipped = self.stack.iter().any(is_left_alone);
+            let below = self.stack.pop().map_or(0, |level| level.entry.totals.entries);
+            self.report.files_skipped += if is_skipped { below } else { 0 };
             return false;
         }
         if let Some(content) = content {
@@ -381,6 +392,10 @@ impl Restorer<'_> {
             match self.stack[position].state.clone() {
                 DirectoryState::Open(directory) => above = Some(directory),
                 DirectoryState::Blocked => return None,
+                DirectoryState::LeftAlone => {
+                    self.report.files_skipped += 1;
+                    return None;
+                }
                 DirectoryState::Wanted => {
                     let parent = above.take()?;
                     match self.make_directory(&parent, position) {
@@ -390,8 +405,11 @@ impl Restorer<'_> {
                             above = Some(directory);
                         }
                         Ok(None) => {
-                            self.report.files_skipped += 1;
-                            self.stack[position].state = DirectoryState::Blocked;
+                            let Level { name, entry, included, .. } = &self.stack[position];
+                            let below = included.then_some(entry.totals.entries);
+                            let item = parent.display_of(name);
+                            self.stack[position].state = DirectoryState::LeftAlone;
+                            self.leave_alone(&item, below);
                             return None;
                         }
                         Err(error) => {
@@ -478,34 +496,9 @@ impl Restorer<'_> {
         is_type(stat, FileType::Symlink) && above.is_some_and(|it| it.listing == Listing::Above)
     }
 
-    fn new_directory(&self, parent: &Arc<Directory>, name: &[u8]) -> Result<Arc<Directory>> {
-        if self.options.dry_run {
-            let item = parent.display_of(name);
-            self.job.observer.item(&item, "would be made");
-            return Ok(Directory::imagined(Some(parent), name));
-        }
-        parent.make(name)
-    }
-
     /// Whether this is the directory in which nothing is changed.
     fn is_spared(&self, identity: (u64, u64)) -> bool {
         self.options.spared == Some(identity)
-    }
-
-    /// Gives an ordinary user the right to change a directory of his; its mode is set later.
-    fn let_in(&self, directory: &Directory, stat: &Stat) -> Result<()> {
-        let mode = Mode::from_raw_mode(stat.st_mode);
-        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
-        if self.options.dry_run || self.shared.applier.is_privileged() || !ours {
-            return Ok(());
-        }
-        if mode.contains(Mode::RWXU)
-            || matches!(self.options.overwrite, Overwrite::Never | Overwrite::IfNewer)
-        {
-            return Ok(());
-        }
-        rustix::fs::fchmod(&*directory.handle()?, mode.union(Mode::RWXU))
-            .map_err(|errno| Error::io("setting the mode", errno.into()))
     }
 
     /// Removes an item of another kind that is in the way.

@@ -1,8 +1,10 @@
 //! How a file comes to be: made, put in the place of what is there, or what is there rewritten.
 
-use super::target::is_type;
-use onefold_types::Error;
-use rustix::fs::{FileType, Stat};
+use super::target::{Directory, is_type};
+use crate::job::Interrupt;
+use crate::user_file;
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::sync::Arc;
@@ -85,4 +87,26 @@ pub fn sets_size(way: &Way, size: u64) -> bool {
         Way::Replace { .. } => true,
         Way::InPlace(stat) => stat.st_size as u64 != size,
     }
+}
+
+/// Opens the file that is there for rewriting it.
+///
+/// Errors: it may not be, is another one by now, or has other names.
+pub fn open_in_place(
+    directory: &Directory,
+    name: &[u8],
+    there: &Stat,
+    interrupt: &Interrupt,
+) -> Result<(Arc<File>, Stat)> {
+    let opened = user_file::open(&*directory.handle()?, name, OFlags::RDWR, interrupt)
+        .map_err(|errno| Error::io("opening it for rewriting", errno.into()))?;
+    let stat = rustix::fs::fstat(&opened)
+        .map_err(|errno| Error::io("looking at the file that is there", errno.into()))?;
+    if (stat.st_dev, stat.st_ino) != (there.st_dev, there.st_ino) {
+        return Err(Error::new(ErrorKind::Io, "it was replaced by another one"));
+    }
+    if !is_type(&stat, FileType::RegularFile) || stat.st_nlink != 1 {
+        return Err(Error::invalid("a file with other names is not rewritten"));
+    }
+    Ok((Arc::new(opened), stat))
 }

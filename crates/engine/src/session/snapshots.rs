@@ -70,6 +70,12 @@ impl Snapshot {
         self.record.kind == SnapshotKind::Manifest
     }
 
+    /// Whether something that was to be saved could not be read.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.record.summary.errors > 0
+    }
+
     /// Whether it holds second copies of chunks of its share, and no files.
     #[must_use]
     pub fn holds_second_copies(&self) -> bool {

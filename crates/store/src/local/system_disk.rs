@@ -17,7 +17,7 @@ use super::TEMPORARY_DIRECTORY;
 use super::below::Below;
 use super::disk::{Disk, EntryKind};
 use crate::key;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RawDir, RenameFlags, Uid};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io;
@@ -29,6 +29,8 @@ use std::path::{Component, Path, PathBuf};
 /// Paths handed to one call stay below this; the kernel refuses 4096.
 const PATH_PIECE_MAX_BYTES: usize = 2048;
 const TEMPORARY_ATTEMPTS: usize = 16;
+/// The part of a directory's list that is asked for at once.
+const LIST_BYTES: usize = 32 << 10;
 /// Hexadecimal digits in the name of a temporary file.
 pub(super) const TEMPORARY_NAME_BYTES: usize = 32;
 
@@ -79,6 +81,24 @@ impl SystemDisk {
             Err(Errno::PERM | Errno::INVAL | Errno::NOTSUP) => Ok(()),
             Err(_) if rustix::fs::fstat(made)?.st_uid == user.as_raw() => Ok(()),
             given => Ok(given?),
+        }
+    }
+
+    /// Whether a list that fails with "no such file" has ended: that of a directory that was
+    /// removed does. Of one that is there it is an error, for what was not listed would count as
+    /// not there.
+    pub(super) fn end_of_list(&self, path: &str, listed: &OwnedFd) -> io::Result<()> {
+        let now = match self.below.directory(path) {
+            Err(Errno::NOENT) => return Ok(()),
+            now => now?,
+        };
+        let identity = |open: &OwnedFd| {
+            let stat = rustix::fs::fstat(open).ok()?;
+            Some((stat.st_dev, stat.st_ino))
+        };
+        match identity(&now) == identity(listed) {
+            true => Err(io::Error::other("its list ends too early, although it is there")),
+            false => Ok(()),
         }
     }
 
@@ -190,16 +210,22 @@ impl Disk for SystemDisk {
     }
 
     fn entries(&self, path: &str, each: &mut dyn FnMut(&str, EntryKind) -> bool) -> io::Result<()> {
-        let mut directory = rustix::fs::Dir::new(self.below.directory(path)?)?;
-        while let Some(entry) = directory.read() {
-            let entry = entry?;
+        let directory = self.below.directory(path)?;
+        let mut buffer = Vec::with_capacity(LIST_BYTES);
+        let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Err(Errno::INTR) => continue,
+                Err(Errno::NOENT) => return self.end_of_list(path, &directory),
+                entry => entry?,
+            };
             let Some(name) = entry.file_name().to_str().ok().filter(|n| key::is_component(n))
             else {
                 continue;
             };
             let kind = match entry.file_type() {
                 // The filesystem does not say.
-                FileType::Unknown => match Below::kind_at(directory.fd()?, entry.file_name()) {
+                FileType::Unknown => match Below::kind_at(directory.as_fd(), entry.file_name()) {
                     // Removed since it was read.
                     Err(Errno::NOENT) => continue,
                     kind => kind?,

@@ -245,3 +245,18 @@ fn r29_more_decisions_than_are_remembered_as_settled_are_read_all_the_same() {
     assert_eq!(store.decide(&key("outcomes/new"), b"won").unwrap(), b"won");
     assert_eq!(store.decided(&key("outcomes/new")).unwrap().unwrap(), b"won");
 }
+
+#[test]
+fn r141_a_list_of_a_store_that_fails_has_ended_only_if_its_directory_is_gone() {
+    let (_root, path, _store) = store();
+    let disk = SystemDisk::open(&path).unwrap();
+    let place = path.join("listed");
+    fs::create_dir_all(&place).unwrap();
+    let listed = std::os::fd::OwnedFd::from(fs::File::open(&place).unwrap());
+    let error = disk.end_of_list("listed", &listed).unwrap_err();
+    assert_ne!(error.kind(), std::io::ErrorKind::NotFound);
+    fs::remove_dir(&place).unwrap();
+    disk.end_of_list("listed", &listed).unwrap();
+    fs::create_dir(&place).unwrap();
+    disk.end_of_list("listed", &listed).unwrap();
+}

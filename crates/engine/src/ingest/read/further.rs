@@ -2,8 +2,9 @@
 //! opened and compared with what was read, and what the kernel makes up.
 
 use super::{FileEnd, FileTask};
+use crate::file_systems::has_trusted_numbers;
 use crate::ingest::attributes::{self, AttributeSource};
-use crate::ingest::links::{self, Identity, LinkEnd, LinkEndName, LinkedName};
+use crate::ingest::links::{Identity, LinkEnd, LinkEndName, LinkedName};
 use onefold_format::node::Entry;
 use onefold_types::{Error, Result};
 use std::fs::File;
@@ -36,7 +37,7 @@ pub(super) fn end_as_first(task: &FileTask, file: &File) -> Result<Option<FileEn
     let LinkedName::Further(further) = &task.link else { return Ok(None) };
     let mut entry = status(task, file)?;
     let identity = Identity::of(file, &entry);
-    if !links::has_trusted_numbers(file) || !further.is_of(&identity) {
+    if !has_trusted_numbers(file) || !further.is_of(&identity) {
         return Ok(None);
     }
     let attributes = attributes::put_xattrs(&mut entry, AttributeSource::Open(file.as_fd())).err();

@@ -11,7 +11,7 @@ use crate::ingest::source_tree::ArrangedSource;
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Totals};
 use onefold_types::Result;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -98,7 +98,7 @@ impl Walk<'_> {
         (mount.device != self.device && self.leaves_out(mount.mounted)).then_some(mount)
     }
 
-    /// Whether a directory on this device is one that something is mounted on that is left out.
+    /// Whether an item on this device is one that something is mounted on that is left out.
     pub(super) fn leaves_out_mount(&mut self, device: u64, tree_path: &[u8]) -> bool {
         let is_left_out = self.is_mount_left_out(device);
         if let (true, Some((_, mounted))) = (is_left_out, self.mounted) {
@@ -117,6 +117,34 @@ impl Walk<'_> {
         };
         self.mounted = Some((device, mounted));
         self.leaves_out(mounted)
+    }
+
+    /// Whether an item on this device that is no directory is left out, because another file system
+    /// is mounted on it. What is below cannot be seen, and what is seen is not what has this name.
+    pub(super) fn leaves_out_item(
+        &mut self,
+        directory: &OwnedFd,
+        name: &OsStr,
+        tree_path: &[u8],
+        device: u64,
+    ) -> bool {
+        if device == self.device || !self.context.selection.one_file_system {
+            return false;
+        }
+        // Overlays show files with numbers of other devices, on which nothing is mounted.
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let known = rustix::fs::statx(directory, name, flags, StatxFlags::empty());
+        let is_told =
+            |known: &Statx| known.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+        let is_mount = match known.ok().filter(is_told) {
+            Some(known) => known.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            // A kernel before 5.8.
+            None => {
+                let below = tree_path.get(self.source_path_bytes..).unwrap_or_default();
+                self.mounts.as_ref().is_some_and(|mounts| mounts.at(below).is_some())
+            }
+        };
+        is_mount && self.leaves_out_mount(device, tree_path)
     }
 
     /// Counts a mount that is left out.

@@ -2,11 +2,12 @@
 
 use super::below::leads_to_source;
 use super::{Walk, WalkContext, listing};
+use crate::file_systems::list;
 use crate::ingest::left_out::{CACHE_TAG, is_cache, is_this_store};
 use crate::tree::path;
 use onefold_format::layout;
 use onefold_types::Result;
-use rustix::fs::{Dir, FileType};
+use rustix::fs::FileType;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -26,13 +27,8 @@ impl Walk<'_> {
         tree_path: &[u8],
     ) -> Result<(Vec<Name>, u64)> {
         let mut names = Vec::new();
-        for entry in Dir::read_from(handle).map_err(listing)? {
-            let entry = entry.map_err(listing)?;
-            let bytes = entry.file_name().to_bytes();
-            if !matches!(bytes, b"." | b"..") {
-                names.push(Name { bytes: bytes.to_vec(), kind: entry.file_type() });
-            }
-        }
+        list(handle, |name, kind, _| names.push(Name { bytes: name.to_vec(), kind }))
+            .map_err(listing)?;
         names.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
         // A directory that is changed while it is read may give a name twice.
         names.dedup_by(|a, b| a.bytes == b.bytes);

@@ -260,3 +260,38 @@ fn a_full_target_stops_the_restore_and_names_the_file() {
     assert!(error.to_string().contains("/large"), "{error}");
     assert_eq!(left, 0);
 }
+
+#[test]
+fn r144_what_is_below_a_directory_whose_place_is_taken_is_told_and_counted() {
+    let (_, repository) = in_memory();
+    let inner = (1..=4).map(|n| Item::file(format!("{n}"), "x"));
+    let deep = Item::directory("deep", vec![Item::file("5", "x")]);
+    let taken = Item::directory("taken", inner.chain([deep]).collect());
+    let empty = Item::directory("empty", Vec::new());
+    let root = store_tree(&repository, vec![taken, empty, Item::file("free", "x")]);
+    let target = tempfile::tempdir().unwrap();
+    for overwrite in [Overwrite::Never, Overwrite::IfNewer] {
+        for dry_run in [true, false] {
+            let _ = fs::remove_file(target.path().join("free"));
+            for name in ["taken", "empty"] {
+                fs::write(target.path().join(name), "here first").unwrap();
+            }
+            let options = RestoreOptions { overwrite, dry_run, ..options(target.path()) };
+            let (report, problems) = restore_with_problems(&repository, &root, &options);
+            // The two files in the way, and all that is below one of the directories.
+            assert_eq!((report.files_skipped, report.errors), (8, 1), "{report:?}");
+            assert_eq!((&*problems[0].0, problems.len()), ("/taken", 1));
+            assert!(problems[0].2.contains("6 items below it are not restored"), "{problems:?}");
+            assert_eq!(target.path().join("free").exists(), !dry_run);
+            for name in ["taken", "empty"] {
+                assert_eq!(fs::read(target.path().join(name)).unwrap(), b"here first");
+            }
+        }
+    }
+    // Of what is selected below each one counts.
+    let include = patterns(&["/taken/[12]", "/taken/deep"]);
+    let options = RestoreOptions { overwrite: Overwrite::Never, include, ..options(target.path()) };
+    let (report, problems) = restore_with_problems(&repository, &root, &options);
+    assert_eq!((report.files_skipped, report.errors), (5, 1), "{report:?}");
+    assert!(problems[0].2.contains("what is selected below it"), "{problems:?}");
+}

@@ -1,0 +1,98 @@
+//! What can be relied upon on file systems of other programs and machines.
+
+use onefold_types::{Error, ErrorKind};
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Where the kernel shows the files that are open.
+const DESCRIPTORS: &str = "/proc/self/fd";
+
+/// The part of a directory's list that is asked for at once.
+const LIST_BYTES: usize = 32 << 10;
+
+/// File systems that make up numbers of files, or have them made up by programs.
+const UNTRUSTED_MAGICS: [u64; 8] = [
+    0x6573_5546, // FUSE
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x0000_517b, // SMB
+    0x0102_1997, // 9P
+    0x0000_564c, // NCP
+    0x786f_4256, // VirtualBox
+    0x7375_7245, // Coda
+];
+
+/// File systems of other machines whose numbers of files can be trusted.
+const FAR_MAGICS: [u64; 5] = [
+    0x0000_6969, // NFS
+    0x00c3_6400, // Ceph
+    0x0bd0_0bd0, // Lustre
+    0x5346_414f, // AFS
+    0x4750_4653, // GPFS
+];
+
+/// Whether numbers of files on this one's file system tell files apart.
+#[must_use]
+pub fn has_trusted_numbers(file: impl AsFd) -> bool {
+    magic_of(file).is_some_and(|magic| !UNTRUSTED_MAGICS.contains(&magic))
+}
+
+/// Whether this one's file system is served by a program or another machine: what it could not
+/// write, because it is full, say, it tells with single files, and late.
+#[must_use]
+pub fn is_served(open: impl AsFd) -> bool {
+    let all = [&UNTRUSTED_MAGICS[..], &FAR_MAGICS].concat();
+    magic_of(open).is_some_and(|magic| all.contains(&magic))
+}
+
+/// Lists a directory, but for itself and the one above: names, kinds and numbers.
+///
+/// Errors: also `NOENT`, which other readers of lists take for the end of one. The kernel says so
+/// of a directory that was removed, and a server may of one that is there.
+pub fn list(
+    directory: impl AsFd,
+    mut each: impl FnMut(&[u8], FileType, u64),
+) -> rustix::io::Result<()> {
+    // The place in the list is that of the open directory, which others may be using.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat(directory, c".", flags, Mode::empty())?;
+    let mut buffer = Vec::with_capacity(LIST_BYTES);
+    let mut entries = RawDir::new(opened, buffer.spare_capacity_mut());
+    loop {
+        match entries.next() {
+            None => return Ok(()),
+            Some(Err(Errno::INTR)) => {}
+            Some(Err(errno)) => return Err(errno),
+            Some(Ok(entry)) => match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => each(name, entry.file_type(), entry.ino()),
+            },
+        }
+    }
+}
+
+/// The error of a call on a file by a path through `/proc`, by which open files and names in open
+/// directories are reached. Where that is not mounted, it says so and what to do.
+#[must_use]
+pub fn proc_error(what: impl Into<String>, errno: Errno) -> Error {
+    if errno != Errno::NOENT || Path::new(DESCRIPTORS).exists() {
+        return Error::io(what, errno.into());
+    }
+    let missing = "/proc is not mounted here, by which attributes of files are asked for and set: \
+                   mount it ('mount -t proc proc /proc') and run this again";
+    Error::new(ErrorKind::Unavailable, missing).context(what.into())
+}
+
+/// Whether an open directory was removed, as far as its file system says so.
+#[must_use]
+pub fn is_removed(directory: impl AsFd) -> bool {
+    rustix::fs::fstat(directory).is_ok_and(|stat| stat.st_nlink == 0)
+}
+
+fn magic_of(open: impl AsFd) -> Option<u64> {
+    // The type is as wide as the machine says.
+    let found = rustix::fs::fstatfs(open).ok()?;
+    Some(found.f_type as u64 & u64::from(u32::MAX))
+}
