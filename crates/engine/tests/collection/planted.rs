@@ -34,7 +34,7 @@ fn remembering(memory: &MemoryStore, seed: u64, directory: &Path) -> Arc<Reposit
 }
 
 #[test]
-fn r131_a_session_is_ready_only_for_what_it_has_declared_itself() {
+fn r151_a_session_is_ready_only_for_what_it_has_declared_itself() {
     let (memory, repository) = create();
     let planted = WriterSession::begin(&repository).unwrap();
     let mut honest = WriterSession::begin(&repository).unwrap();
@@ -65,7 +65,7 @@ fn plant_checkpoint(repository: &Repository, checkpoint: Checkpoint) {
 }
 
 #[test]
-fn r132_a_checkpoint_that_lies_has_no_collection_delete_what_is_live() {
+fn r152_a_checkpoint_that_lies_has_no_collection_delete_what_is_live() {
     let others = Saved::versions(Suite::Aes256Gcm);
     let list = session::SnapshotList::load(&others.repository).unwrap();
     let empty = save_root_of_nothing(&others.repository);
@@ -121,7 +121,7 @@ fn plant_pack(repository: &Repository) {
 }
 
 #[test]
-fn r133_a_pack_that_lies_has_no_collection_delete_what_is_live() {
+fn r153_a_pack_that_lies_has_no_collection_delete_what_is_live() {
     let saved = Saved::versions(Suite::Aes256Gcm);
     plant_pack(&saved.repository);
     let state = tempfile::tempdir().unwrap();
@@ -138,7 +138,7 @@ fn r133_a_pack_that_lies_has_no_collection_delete_what_is_live() {
 }
 
 #[test]
-fn r133_packs_are_compared_once_with_their_containers() {
+fn r153_packs_are_compared_once_with_their_containers() {
     let saved = Saved::versions(Suite::Aes256Gcm);
     let state = tempfile::tempdir().unwrap();
     let read = |seed| {
@@ -158,7 +158,7 @@ fn r133_packs_are_compared_once_with_their_containers() {
 }
 
 #[test]
-fn r134_a_change_that_says_forgotten_is_final_only_by_who_may_collect() {
+fn r154_a_change_that_says_forgotten_is_final_only_by_who_may_collect() {
     let mut saved = Saved::new(Suite::Aes256Gcm);
     let ids = [0, 1, 2].map(|seed| saved.save(&[("a", seed, 90_000)]));
     let [planted, held, _] = ids;
@@ -193,7 +193,7 @@ fn r134_a_change_that_says_forgotten_is_final_only_by_who_may_collect() {
 }
 
 #[test]
-fn r135_only_what_this_machine_has_saved_spares_reading() {
+fn r155_only_what_this_machine_has_saved_spares_reading() {
     let (memory, first) = create();
     let (source, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(source.path().join("doc"), random_bytes(1, 100_000)).unwrap();
@@ -220,7 +220,7 @@ fn r135_only_what_this_machine_has_saved_spares_reading() {
 }
 
 #[test]
-fn r136_junk_where_a_session_ends_has_it_start_again() {
+fn r156_junk_where_a_session_ends_has_it_start_again() {
     let (memory, repository) = create();
     let session = WriterSession::begin(&repository).unwrap();
     let root = put_tree(&repository, &session, &[file("f", 1, 10_000)]);
@@ -230,7 +230,7 @@ fn r136_junk_where_a_session_ends_has_it_start_again() {
 }
 
 #[test]
-fn r136_junk_among_containers_is_no_lost_snapshot() {
+fn r156_junk_among_containers_is_no_lost_snapshot() {
     let (memory, repository) = create();
     let id = ContainerId([0xaa; 16]);
     memory.put(&key(layout::container(id)), b"junk of 18 bytes..").unwrap();
@@ -241,7 +241,7 @@ fn r136_junk_among_containers_is_no_lost_snapshot() {
 }
 
 #[test]
-fn r137_each_object_of_a_store_has_a_name_of_the_layout() {
+fn r157_each_object_of_a_store_has_a_name_of_the_layout() {
     let mut saved = Saved::versions(Suite::Aes256Gcm);
     let id = saved.save(&[("a", 1, 10_000)]);
     retention::forget(&saved.repository, &[id], "me").unwrap();
