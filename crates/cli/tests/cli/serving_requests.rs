@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub struct Asking {
     pub sandbox: Sandbox,
-    server: Server,
+    pub server: Server,
     pub token: String,
 }
 
@@ -24,7 +24,14 @@ impl Asking {
         let sandbox = Sandbox::empty();
         fs::create_dir(sandbox.path("store")).unwrap();
         let token = client(&sandbox, "all", "read,append,collect,metrics", &[]);
-        let server = Server::start(&sandbox, &["--listen", "127.0.0.1:0", "--plain", "store"]);
+        Self::at(sandbox, token, |sandbox| {
+            Server::start(sandbox, &["--listen", "127.0.0.1:0", "--plain", "store"])
+        })
+    }
+
+    /// One of a server that is started in another way.
+    pub fn at(sandbox: Sandbox, token: String, start: impl FnOnce(&Sandbox) -> Server) -> Self {
+        let server = start(&sandbox);
         Self { sandbox, server, token }
     }
 

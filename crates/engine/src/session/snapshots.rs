@@ -58,12 +58,6 @@ impl Snapshot {
         self.sequence > 0 && self.record.original.is_none()
     }
 
-    /// Whether something that was to be saved could not be read.
-    #[must_use]
-    pub fn is_partial(&self) -> bool {
-        self.record.summary.errors > 0
-    }
-
     /// Whether it holds the optimised files of a share, and is no backup.
     #[must_use]
     pub fn is_manifest(&self) -> bool {
