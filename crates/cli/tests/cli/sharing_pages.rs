@@ -79,11 +79,11 @@ fn work_on_stubs(apart: u32, maps: &str) {
 }
 
 #[test]
-fn r149_a_page_that_is_mapped_shows_what_others_write_meanwhile() {
+fn r139_a_page_that_is_mapped_shows_what_others_write_meanwhile() {
     work_on_stubs(4096, "read");
 }
 
 #[test]
-fn r149_what_was_written_and_synced_beside_a_map_stays() {
+fn r139_what_was_written_and_synced_beside_a_map_stays() {
     work_on_stubs(1000, "write");
 }

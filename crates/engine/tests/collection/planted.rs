@@ -220,7 +220,7 @@ fn r155_only_what_this_machine_has_saved_spares_reading() {
 }
 
 #[test]
-fn r156_junk_where_a_session_ends_has_it_start_again() {
+fn r149_junk_where_a_session_ends_has_it_start_again() {
     let (memory, repository) = create();
     let session = WriterSession::begin(&repository).unwrap();
     let root = put_tree(&repository, &session, &[file("f", 1, 10_000)]);
@@ -230,7 +230,7 @@ fn r156_junk_where_a_session_ends_has_it_start_again() {
 }
 
 #[test]
-fn r156_junk_among_containers_is_no_lost_snapshot() {
+fn r149_junk_among_containers_is_no_lost_snapshot() {
     let (memory, repository) = create();
     let id = ContainerId([0xaa; 16]);
     memory.put(&key(layout::container(id)), b"junk of 18 bytes..").unwrap();
@@ -241,7 +241,7 @@ fn r156_junk_among_containers_is_no_lost_snapshot() {
 }
 
 #[test]
-fn r157_each_object_of_a_store_has_a_name_of_the_layout() {
+fn r150_each_object_of_a_store_has_a_name_of_the_layout() {
     let mut saved = Saved::versions(Suite::Aes256Gcm);
     let id = saved.save(&[("a", 1, 10_000)]);
     retention::forget(&saved.repository, &[id], "me").unwrap();
