@@ -259,6 +259,20 @@ fn r116_a_copy_of_a_stub_that_was_written_to_is_no_new_version() {
 }
 
 #[test]
+fn r120_no_job_changes_when_a_file_was_read_last() {
+    let sandbox = with_share();
+    let large = sandbox.path("share/large");
+    let read = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    let times = fs::FileTimes::new().set_accessed(read);
+    File::open(&large).unwrap().set_times(times).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    sandbox.run(&["backup", &sandbox.arg("share")]).expect(0);
+    assert_eq!(large.metadata().unwrap().accessed().unwrap(), read);
+    optimize(&sandbox);
+    assert_eq!(large.metadata().unwrap().accessed().unwrap(), read);
+}
+
+#[test]
 fn r116_what_lies_in_the_place_of_a_share_comes_back_by_its_path() {
     let sandbox = with_share();
     let share = sandbox.path("share");

@@ -3,19 +3,15 @@
 //! Writers here store one for every new name, so that each schedule has many, merged and replaced;
 //! readers are the backups, collections, forgets and restores that there are.
 
-use crate::canaries::{dead_chunk, is_caught_by, scenario_of};
+use crate::canaries::dead_chunk;
 use crate::device::Loss;
 use crate::model::{Scenario, in_parallel, runs, two_switches, world};
 use crate::schedule::{Segment, random_segments};
-use crate::steps::{key, reopen};
+use crate::steps::reopen;
 use crate::tasks::*;
 use crate::world::*;
-use onefold_crypto::Purpose;
-use onefold_engine::session::{SnapshotList, checkpoints};
-use onefold_format::layout;
-use onefold_format::record::{self, Checkpoint, RECORD_VERSION};
+use onefold_engine::session::checkpoints;
 use onefold_store::layers::Operation;
-use onefold_types::CheckpointId;
 use std::sync::Arc;
 
 /// Stores what is decided in a checkpoint, several times.
@@ -103,25 +99,4 @@ fn a_writer_of_checkpoints_that_stops_at_any_step() {
     }
     all.extend(two_switches(&scenario, 0, 1, 3));
     in_parallel(all.len(), |number| scenario.must_hold(&all[number], false));
-}
-
-/// Writes a checkpoint that says of live snapshots that they were fenced.
-fn invents_a_checkpoint() -> Task {
-    Arc::new(|_, repository| {
-        let list = SnapshotList::load(repository)?;
-        let fenced = list.snapshots.iter().map(|one| one.id).collect();
-        let lie = Checkpoint { version: RECORD_VERSION, fenced, ..Checkpoint::default() };
-        let (id, randomness) = (CheckpointId([7; 16]), &*repository.environment().randomness);
-        let (vault, bytes) = (repository.vault(), record::encode(&lie)?);
-        let sealed = vault.seal_record(Purpose::Checkpoint, &id.0, &bytes, randomness)?;
-        repository.store().put(&key(layout::checkpoint(id)), &sealed)
-    })
-}
-
-#[test]
-fn canary_checkpoint_invents_loses_a_chunk() {
-    let inventor = Actor::new(invents_a_checkpoint()).instead_of(checkpoints_times(1));
-    let actors = vec![inventor, Actor::new(collects())];
-    let segments = [Segment::End(0), Segment::End(1)];
-    is_caught_by(&scenario_of(dead_chunk(), actors), &segments);
 }

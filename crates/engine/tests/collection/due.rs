@@ -3,12 +3,13 @@
 use crate::basics::Saved;
 use crate::steps::*;
 use crate::world::*;
-use onefold_crypto::Suite;
+use onefold_crypto::{Purpose, Suite};
 use onefold_engine::Job;
 use onefold_engine::Repository;
 use onefold_engine::collection::{CollectOptions, Due, SpaceGoal, collect, due};
 use onefold_engine::memory::MemoryPlan;
 use onefold_engine::session::{WriterSession, epoch};
+use onefold_format::layout;
 use onefold_format::record::Plan;
 use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_store::{Blobs, MemoryStore};
@@ -123,8 +124,13 @@ fn r68_what_was_left_alone_beside_a_backup_is_due() {
     let session = WriterSession::begin(&other).unwrap();
     // It takes notice of whatever is decided, and goes on.
     for epoch in 1..4 {
-        let ready = key(onefold_format::layout::session_ready(session.id(), epoch));
-        saved.memory.put(&ready, &[]).unwrap();
+        let (ready, name) = (
+            key(layout::session_ready(session.id(), epoch)),
+            layout::ready_sealed_as(session.id(), epoch),
+        );
+        let randomness = &*other.environment().randomness;
+        let sealed = other.vault().seal_record(Purpose::Session, &name, &[], randomness).unwrap();
+        saved.memory.put(&ready, &sealed).unwrap();
     }
     let patient = CollectOptions { grace: Duration::from_millis(300), ..default_goal() };
     let report = collect(&saved.repository, &patient, &job()).unwrap();
