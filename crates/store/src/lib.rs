@@ -11,6 +11,7 @@
 //! | [`arbiter`] | decisions by somebody else, for stores that replace objects |
 //! | [`foresight`] | what is about to be read, for stores that are far away |
 //! | [`local`] | a directory: the production store, with its rules for durability |
+//! | `own_file` | opens files of caches, whatever lies in their place |
 //! | [`layers`] | wrappers: throttled; counting, faulty |
 //! | `memory` | everything in RAM, with an operation log and tampering |
 //! | `conformance` | the one suite that every store and every layer passes |
@@ -45,6 +46,7 @@ pub mod layers;
 pub mod local;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+mod own_file;
 mod shared;
 
 pub use arbiter::{Arbiter, Arbitrated, DecidedBy};
@@ -53,6 +55,7 @@ pub use key::Key;
 pub use local::LocalStore;
 #[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryStore;
+pub use own_file::open_own;
 
 /// The largest object a store takes or gives.
 pub const OBJECT_MAX_BYTES: usize = 2 * CONTAINER_TARGET_MAX_BYTES;

@@ -2,11 +2,12 @@
 //! answers, and none of them where a store is verified.
 
 use crate::serving::{INIT, Server, prepared, run};
-use crate::support::Sandbox;
+use crate::support::{HANG, Sandbox, within};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A store with two versions of some directories that a server serves, on a machine of its own.
 struct Far {
@@ -187,4 +188,36 @@ fn a_restore_finds_what_a_collection_has_moved_since() {
         assert_eq!(read(&format!("after/{file}")), read(&file));
     }
     assert_eq!(read("after/source/large"), read("source/large"));
+}
+
+#[test]
+fn r138_a_pipe_in_the_place_of_a_file_of_this_machine_holds_nobody_up() {
+    let far = Far::new();
+    let below = |directory: &str| {
+        let entries = fs::read_dir(far.sandbox.path(directory)).unwrap().flatten();
+        let paths = entries.map(|entry| entry.path()).filter(|path| path.is_file());
+        paths.collect::<Vec<_>>()
+    };
+    let places = ["home/.cache/onefold", "home/.local/state/onefold/stores"];
+    far.run(&["ls", "latest"], 0);
+    assert!(!far.files().is_empty() && places.iter().all(|place| !below(place).is_empty()));
+    for arguments in [
+        &["ls", "latest"][..],
+        &["restore", "latest", "--target", "restored"],
+        &["backup", "source"],
+    ] {
+        for file in far.files().into_iter().chain(places.iter().flat_map(|place| below(place))) {
+            fs::remove_file(&file).unwrap();
+            assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        }
+        let mut command = far.sandbox.command(arguments);
+        command
+            .env("ONEFOLD_REPOSITORY", far.server.store("store"))
+            .env("ONEFOLD_TOKEN", &far.token);
+        within(HANG, command.spawn().unwrap()).expect(0);
+        // What was not asked for again is a pipe still.
+        let pipes = far.files().into_iter().filter(|path| !path.is_file());
+        pipes.for_each(|pipe| fs::remove_file(pipe).unwrap());
+        far.run(&["ls", "latest"], 0);
+    }
 }

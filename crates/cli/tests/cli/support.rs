@@ -3,7 +3,8 @@
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const PASSWORD: &str = "correct horse";
@@ -81,6 +82,23 @@ fn parse_lines(text: &str) -> Vec<Value> {
             value
         })
         .collect()
+}
+
+/// What nothing takes that does not hang.
+pub const HANG: Duration = Duration::from_secs(120);
+
+/// What a process said, which must end within so long.
+#[track_caller]
+pub fn within(limit: Duration, mut process: Child) -> Run {
+    let began = Instant::now();
+    while process.try_wait().unwrap().is_none() {
+        if began.elapsed() > limit {
+            let _ = process.kill();
+            panic!("it hangs: {:?}", Run::of(process.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Run::of(process.wait_with_output().unwrap())
 }
 
 impl Sandbox {

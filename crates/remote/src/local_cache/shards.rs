@@ -31,7 +31,7 @@
 //! # Concurrency
 //! One lock for each shard, held while it is looked through. Files appear whole, by a rename.
 
-use onefold_store::Key;
+use onefold_store::{Key, open_own};
 use onefold_types::StoreId;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -215,7 +215,7 @@ impl Shards {
         read: impl FnOnce(&File, &Head, u64) -> Option<T>,
     ) -> Option<T> {
         let name = extent.name(self.store);
-        let mut file = File::open(self.path(&name)).ok()?;
+        let mut file = open_own(&self.path(&name)).ok()?;
         let found = file.metadata().ok()?;
         let mut head = [0; HEAD_BYTES];
         file.read_exact(&mut head).ok()?;
