@@ -17,7 +17,7 @@ const SHOWN_MAX_CHARS: usize = 300;
 
 /// Codes in answers, what kind of error each is, and what the user can do: `{...}` is what the
 /// service calls it.
-const CODES: [(&str, ErrorKind, &str); 31] = [
+const CODES: [(&str, ErrorKind, &str); 30] = [
     // Where machines ask for the credentials of their role.
     ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
     ("metadata.google.internal", ErrorKind::NotPermitted, NO_CREDENTIALS),
@@ -41,7 +41,6 @@ const CODES: [(&str, ErrorKind, &str); 31] = [
     ("AuthorizationHeaderMalformed", ErrorKind::Invalid, WRONG_REGION),
     ("QuotaExceeded", ErrorKind::NoSpace, "the server gives no more room"),
     ("StorageFull", ErrorKind::NoSpace, "the server has no more room"),
-    ("507 Insufficient Storage", ErrorKind::NoSpace, "the server has no more room"),
     // What is said with the status of a wrong request, and is none.
     ("<Code>RequestTimeout</Code>", ErrorKind::Unavailable, NOT_NOW),
     // The server was started anew: what was begun has to be begun again.

@@ -12,24 +12,31 @@
 //! many pages so goes on where it was, in whatever order a server gives its names.
 //!
 //! What no repetition makes better is answered here, as a [`Refusal`]: that the bucket is in
-//! another region, that what answers is no server of buckets, or that the machine has no
-//! credentials of its own: where it has some, it can be asked for them.
+//! another region, that what answers is no server of buckets, that its disk is full, or that the
+//! machine has no credentials of its own: where it has some, it can be asked for them.
+//!
+//! # Invariants
+//! Requests, and what they prove their sender by, go to the host that was asked for and to no
+//! other: no redirect is followed. What goes to this machine, or asks it for its role, does not go
+//! by a proxy, whatever the environment says: it would be sent there in the open.
 
 use crate::failure::{self, NO_SERVER, Refusal};
 use crate::service::Service;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpResponseBody, HttpService, ReqwestConnector,
+    HttpResponseBody, HttpService,
 };
+use object_store::{ClientConfigKey, ClientOptions, HeaderMap};
 use onefold_types::ErrorKind;
+use reqwest::{Certificate, Client, redirect};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use url::Url;
 
 /// A line slower than this is taken for one that stands still.
 pub const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
@@ -83,9 +90,9 @@ impl Attempts {
 /// Makes clients that observe their requests.
 #[derive(Debug)]
 pub struct ObservedConnector {
-    connector: ReqwestConnector,
     answer_max: Duration,
     server: Server,
+    trusted: Option<Vec<Certificate>>,
 }
 
 /// Where requests go that are about objects; others are about credentials.
@@ -97,18 +104,57 @@ pub struct Server {
     pub host: String,
     /// The region that is asked for, where there are any.
     pub region: Option<String>,
+    /// Whether it is spoken to in the open.
+    pub is_open: bool,
+    /// Whether it is this machine.
+    pub is_here: bool,
 }
 
 impl ObservedConnector {
     /// Whose answers begin within so long.
     pub fn new(answer_max: Duration, server: Server) -> Self {
-        Self { connector: ReqwestConnector::default(), answer_max, server }
+        Self { answer_max, server, trusted: None }
+    }
+
+    /// The same, for servers that have one of these certificates, and no others.
+    pub fn trusting(self, trusted: Vec<Certificate>) -> Self {
+        Self { trusted: Some(trusted), ..self }
+    }
+
+    fn client(&self, options: &ClientOptions) -> reqwest::Result<Client> {
+        let said = |key: ClientConfigKey| options.get_config_value(&key);
+        let is_open = said(ClientConfigKey::AllowHttp).is_some_and(|said| said == "true");
+        let mut builder = Client::builder()
+            .user_agent(concat!("onefold/", env!("CARGO_PKG_VERSION")))
+            .default_headers(options.get_default_headers().cloned().unwrap_or_default())
+            .redirect(redirect::Policy::none())
+            .https_only(!is_open)
+            .http1_only()
+            // Lengths are those of objects.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate();
+        let connect = said(ClientConfigKey::ConnectTimeout);
+        if let Some(limit) = connect.and_then(|said| humantime::parse_duration(&said).ok()) {
+            builder = builder.connect_timeout(limit);
+        }
+        // In the open though the server is not: it is the machine that is asked for its role.
+        if self.server.is_here || (is_open && !self.server.is_open) {
+            builder = builder.no_proxy();
+        }
+        if let Some(trusted) = &self.trusted {
+            builder = builder.tls_certs_only(trusted.clone());
+        }
+        builder.build()
     }
 }
 
 impl HttpConnector for ObservedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = self.connector.connect(options)?;
+        let client = HttpClient::new(self.client(options).map_err(|error| {
+            object_store::Error::Generic { store: "network", source: Box::new(error) }
+        })?);
         let (answer_max, server) = (self.answer_max, self.server.clone());
         let role_tries = AtomicU32::default();
         Ok(HttpClient::new(Observed { client, answer_max, server, role_tries }))
@@ -145,8 +191,9 @@ impl Observed {
         if let Some(attempts) = &attempts {
             attempts.0.status.store(answer.status().as_u16().into(), Ordering::SeqCst);
         }
-        if is_about_objects {
-            self.refuse(&answer, is_listing)?;
+        match is_about_objects {
+            true => self.refuse(&answer, is_listing)?,
+            false => refuse_moved(&answer, "who gives out credentials", "where they come from")?,
         }
         match is_listing && answer.status().is_success() {
             true => self.page(answer).await,
@@ -157,26 +204,25 @@ impl Observed {
     /// Fails for what no repetition makes better, and of which the client would not tell enough.
     fn refuse(&self, answer: &HttpResponse, is_listing: bool) -> Result<(), HttpError> {
         let status = answer.status().as_u16();
-        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
-        let is_moved = matches!(status, 301 | 302 | 303 | 307 | 308);
+        let header = |name: &str| header(answer.headers(), name);
         let Server { service, region: asked, .. } = &self.server;
         let elsewhere = header("x-amz-bucket-region").zip(asked.as_deref());
         let elsewhere = elsewhere.filter(|(region, asked)| region != asked);
-        if let Some((region, asked)) = elsewhere.filter(|_| is_moved || status == 400) {
+        if let Some((region, asked)) = elsewhere.filter(|_| is_moved(status) || status == 400) {
             return Err(refusal(format!(
                 "the bucket is in the region '{region}', and '{asked}' was asked for: give \
                  '?region={region}' (HTTP {status})"
             )));
         }
-        if is_moved {
-            let region = asked.as_ref().map(|_| "the bucket's region ('?region=') and ");
-            // Behind '?' may be a secret.
-            let place = header("location").and_then(|place| place.split('?').next());
-            return Err(refusal(format!(
-                "the server sends to another place: see {}the endpoint (HTTP {status}{})",
-                region.unwrap_or_default(),
-                place.map(|place| format!(", {place}")).unwrap_or_default()
-            )));
+        let advice = match (service, asked) {
+            (Service::Onefold, _) => "the server's name and port",
+            (_, Some(_)) => "the bucket's region ('?region=') and the endpoint",
+            (_, None) => "the endpoint",
+        };
+        refuse_moved(answer, "the server", advice)?;
+        if status == 507 {
+            let full = Refusal::new(ErrorKind::NoSpace, format!("{} (HTTP 507)", service.full()));
+            return Err(HttpError::new(HttpErrorKind::Decode, full));
         }
         if status == 501 {
             return Err(refusal(format!(
@@ -242,6 +288,31 @@ impl Observed {
     fn no_server(&self, why: &str) -> HttpError {
         refusal(format!("{} ({why})", failure::advised(self.server.service, NO_SERVER)))
     }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn is_moved(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}
+
+/// Fails for an answer that sends to another place: that is never asked.
+fn refuse_moved(answer: &HttpResponse, who: &str, advice: &str) -> Result<(), HttpError> {
+    let status = answer.status().as_u16();
+    if !is_moved(status) {
+        return Ok(());
+    }
+    // What else is in a place may be secret.
+    let place = header(answer.headers(), "location").map(|place| match Url::parse(place) {
+        Ok(url) => format!(", '{}'", url.origin().ascii_serialization()),
+        Err(_) => ", on itself".to_owned(),
+    });
+    let place = place.unwrap_or_default();
+    Err(refusal(format!(
+        "{who} sends to another place{place}, which is not followed: see {advice} (HTTP {status})"
+    )))
 }
 
 /// To the client a 404 means that there is no such object, and both others that there is one. Azure

@@ -136,6 +136,17 @@ impl Service {
         }
     }
 
+    /// What can be done about a server without room.
+    pub(crate) fn full(self) -> &'static str {
+        match self {
+            Self::S3 | Self::Google | Self::Azure => "the server has no more room: make some there",
+            Self::Onefold => {
+                "the server's disk is full: whoever runs the server can make room there, and so \
+                 can a client that may delete: 'forget --final' and 'gc'"
+            }
+        }
+    }
+
     /// What a server speaks.
     pub(crate) fn language(self) -> &'static str {
         match self {

@@ -121,6 +121,9 @@ impl Usual {
         let endpoint = way.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok());
         let host = endpoint.as_ref().and_then(Url::host_str).unwrap_or(own_host).to_owned();
         let (service, region) = (way.service, way.region.clone());
+        let is_open = endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http");
+        let is_here = endpoint.as_ref().is_some_and(is_here);
+        let server = Server { service, host, region, is_open, is_here };
         let backoff = BackoffConfig {
             init_backoff: Duration::from_millis(200),
             max_backoff: Duration::from_secs(5),
@@ -129,12 +132,21 @@ impl Usual {
         };
         Self {
             options: ClientOptions::new()
-                .with_allow_http(endpoint.is_some_and(|endpoint| endpoint.scheme() == "http"))
-                .with_connect_timeout(patience.connect)
-                .with_timeout_disabled(),
+                .with_allow_http(is_open)
+                .with_connect_timeout(patience.connect),
             retry: RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: patience.retry },
-            connector: ObservedConnector::new(patience.answer, Server { service, host, region }),
+            connector: ObservedConnector::new(patience.answer, server),
         }
+    }
+}
+
+/// Whether it is this machine.
+fn is_here(endpoint: &Url) -> bool {
+    match endpoint.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
     }
 }
 
@@ -144,13 +156,7 @@ fn refuse_in_the_open(way: &Way) -> Result<()> {
     let Some(endpoint) = endpoint.filter(|endpoint| endpoint.scheme() == "http") else {
         return Ok(());
     };
-    let is_here = match endpoint.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    match is_here || way.credentials == CredentialSource::Unsigned {
+    match is_here(&endpoint) || way.credentials == CredentialSource::Unsigned {
         true => Ok(()),
         false => Err(Error::invalid(format!(
             "the credentials ({}) would go to '{endpoint}' unencrypted, for anybody on the way to \

@@ -13,9 +13,10 @@ use crate::location::BucketLocation;
 use crate::patience::Patience;
 use crate::service::Service;
 use object_store::aws::AmazonS3Builder;
-use object_store::{Certificate, HeaderMap, HeaderValue, ObjectStore};
+use object_store::{HeaderMap, HeaderValue, ObjectStore};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
+use reqwest::Certificate;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -53,13 +54,11 @@ pub(super) fn client(
     let mut headers = HeaderMap::new();
     headers.insert("authorization", said);
     let Usual { options, retry, connector } = Usual::new(&way, "", patience);
-    let mut options = options.with_default_headers(headers);
-    if let Some(path) = &location.certificate {
-        options = options.with_no_system_certificates(true);
-        for trusted in certificate(path)? {
-            options = options.with_root_certificate(trusted);
-        }
-    }
+    let options = options.with_default_headers(headers);
+    let connector = match &location.certificate {
+        Some(path) => connector.trusting(certificate(path)?),
+        None => connector,
+    };
     let client = AmazonS3Builder::new()
         .with_endpoint(endpoint.unwrap_or_default())
         .with_bucket_name(&location.bucket)

@@ -54,9 +54,12 @@ fn a_listing_that_always_breaks_off_fails_within_the_same_patience() {
 fn what_never_gets_better_is_said_once_and_is_not_to_be_tried_again() {
     const HTML: &[&str] = &["Content-Type: text/html; charset=utf-8"];
     const ELSEWHERE: &[&str] = &["x-amz-bucket-region: eu-central-1"];
+    const ONWARD: &[&str] = &["Location: https://u:secret@h.example:1/secret?secret"];
     for (status, headers, body, word) in [
         ("301 Moved Permanently", ELSEWHERE, &b""[..], "'?region=eu-central-1'"),
         ("301 Moved Permanently", &[], b"", "another place"),
+        ("307 Temporary Redirect", ONWARD, b"", "'https://h.example:1', which is not followed"),
+        ("308 Permanent Redirect", &["Location: /b?x"], b"", "on itself"),
         ("400 Bad Request", ELSEWHERE, b"", "'?region=eu-central-1'"),
         ("400 Bad Request", &[], b"", "'path-style'"),
         ("405 Method Not Allowed", &[], b"", "no server of buckets"),
@@ -73,6 +76,7 @@ fn what_never_gets_better_is_said_once_and_is_not_to_be_tried_again() {
             let error = ask(&server);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{status}: {error}");
             assert!(error.to_string().contains(word), "{status}: {error}");
+            assert!(!error.to_string().contains("secret"), "{status}: {error}");
             assert_eq!(server.asked().len(), 1, "{status}");
         }
     }
@@ -82,6 +86,16 @@ fn what_never_gets_better_is_said_once_and_is_not_to_be_tried_again() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("no server of buckets"), "{error}");
     }
+}
+
+#[test]
+fn r135_a_server_without_room_is_asked_once_and_told_as_that() {
+    let full = Reply::Answer("507 Insufficient Storage", &[], b"<Error><Code>StorageFull</Code>");
+    let server = Server::new(&[full]);
+    let error = server.store().put(&key("a"), b"one").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(error.to_string().contains("no more room"), "{error}");
+    assert_eq!(server.asked().len(), 1);
 }
 
 /// Also where it was foreseen, as every command does that opens a store.
