@@ -53,6 +53,12 @@ impl Failure {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", said)
     }
 
+    /// The same in words that `replaced` makes of its own.
+    pub fn said_as(mut self, replaced: impl FnOnce(String) -> String) -> Self {
+        self.said = replaced(self.said);
+        self
+    }
+
     /// Part of the body did not arrive.
     pub fn incomplete(said: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "IncompleteBody", said)
@@ -76,7 +82,9 @@ impl From<Error> for Failure {
             ErrorKind::NotPermitted | ErrorKind::ReadOnly => {
                 (StatusCode::FORBIDDEN, "AccessDenied")
             }
-            ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
+            ErrorKind::Unavailable | ErrorKind::Exhausted => {
+                (StatusCode::SERVICE_UNAVAILABLE, "SlowDown")
+            }
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         };
         Self::new(status, code, error.to_string())
@@ -92,6 +100,8 @@ impl IntoResponse for Failure {
         if status == StatusCode::UNAUTHORIZED {
             let asked = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, asked);
+            // Who has no token holds no connection.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

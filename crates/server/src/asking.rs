@@ -3,7 +3,8 @@
 use crate::answers::Failure;
 use crate::clients::{Client, Clients, Right};
 use crate::limits::{
-    BODIES_MIN_BYTES, CLIENT_REQUESTS_MAX, LISTINGS_MAX, OWN_MAX, Patience, WRITERS_MAX,
+    BODIES_MIN_BYTES, CLIENT_BODIES_PART, CLIENT_REQUESTS_MAX, CLIENT_WRITERS_MAX, LISTINGS_MAX,
+    OWN_MAX, Patience, WRITERS_MAX,
 };
 use crate::metrics::Metrics;
 use crate::open_uploads::{Upload, Uploads};
@@ -45,8 +46,20 @@ pub struct Shared {
     pub listings: Semaphore,
     /// What clients have put lately, by client, store and key.
     pub own: Mutex<LruCache<(String, String, Key), ()>>,
-    /// Requests that each client may have under way.
-    pub under_way: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// What each client may have of that.
+    shares: Mutex<BTreeMap<String, Share>>,
+    room_units: usize,
+}
+
+/// What one client may have, so that it leaves something to the others.
+#[derive(Clone)]
+pub struct Share {
+    /// Requests under way.
+    requests: Arc<Semaphore>,
+    /// KiB of bodies that are held whole.
+    pub room: Arc<Semaphore>,
+    /// Bodies that pass through.
+    pub writers: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -58,7 +71,7 @@ impl Shared {
         bodies_bytes: u64,
         patience: Patience,
     ) -> Self {
-        let units = bodies_bytes.max(BODIES_MIN_BYTES) / ROOM_UNIT_BYTES;
+        let room_units = (bodies_bytes.max(BODIES_MIN_BYTES) / ROOM_UNIT_BYTES) as usize;
         Self {
             stores,
             clients: RwLock::new(clients),
@@ -66,21 +79,30 @@ impl Shared {
             uploads: Uploads::default(),
             metrics: Metrics::default(),
             patience,
-            room: Arc::new(Semaphore::new(units as usize)),
+            room: Arc::new(Semaphore::new(room_units)),
             writers: Arc::new(Semaphore::new(WRITERS_MAX)),
             listings: Semaphore::new(LISTINGS_MAX),
             own: Mutex::new(LruCache::new(OWN_MAX)),
-            under_way: Mutex::default(),
+            shares: Mutex::default(),
+            room_units,
         }
+    }
+
+    /// What a client may have.
+    pub fn share_of(&self, client: &str) -> Share {
+        let mut all = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = all.entry(client.to_owned()).or_insert_with(|| Share {
+            requests: Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX)),
+            room: Arc::new(Semaphore::new(self.room_units / CLIENT_BODIES_PART as usize)),
+            writers: Arc::new(Semaphore::new(CLIENT_WRITERS_MAX)),
+        });
+        share.clone()
     }
 
     /// Counts a request of a client, until what is returned is dropped.
     pub fn one_more_of(&self, client: &str) -> Result<OwnedSemaphorePermit, Failure> {
-        let mut all = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.entry(client.to_owned());
-        let own = own.or_insert_with(|| Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX)));
         let said = format!("{CLIENT_REQUESTS_MAX} requests of '{client}' are under way");
-        Arc::clone(own).try_acquire_owned().map_err(|_| Failure::busy(said))
+        self.share_of(client).requests.try_acquire_owned().map_err(|_| Failure::busy(said))
     }
 }
 

@@ -1,20 +1,21 @@
 //! Bodies of requests: how long they are, and that they arrive in time.
 //!
 //! # Invariants
-//! A body that is held has its share of the server's room for bodies. One that stands still, or
+//! A body that is held has its share of the server's room for bodies, within what its client may
+//! have of it: who sends slowly holds up itself only. One that stands still, or
 //! comes more slowly than clients allow a line to be, is given up, so that nobody holds room or a
 //! thread for ever.
 
 use crate::answers::Failure;
 use crate::asking::{Asking, ROOM_UNIT_BYTES};
 use crate::limits::Patience;
+use crate::taken::Room;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// A line slower than this is taken for one that stands still, as clients do.
 const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
@@ -29,13 +30,10 @@ pub fn length_of(headers: &HeaderMap) -> Result<u64, Failure> {
 }
 
 /// Holds a body of known length, once there is room for it.
-pub async fn whole(
-    asking: &Asking,
-    body: Body,
-    length: u64,
-) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
+pub async fn whole(asking: &Asking, body: Body, length: u64) -> Result<(Bytes, Room), Failure> {
     let units = u32::try_from(length.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
-    let room = Arc::clone(&asking.shared.room).acquire_many_owned(units);
+    let own = asking.shared.share_of(&asking.name).room;
+    let room = Room::of(own, Arc::clone(&asking.shared.room), units);
     let room =
         tokio::time::timeout(asking.shared.patience.idle, room).await.ok().and_then(Result::ok);
     let room = room.ok_or_else(|| Failure::busy("there is no room for the body now"))?;

@@ -5,6 +5,7 @@
 //! | [`clients`] | who may do what: names, tokens, rights, quotas |
 //! | `usage` | how much each client has put |
 //! | [`served`] | one store as others see it: what is visible is durable, what is deleted is kept a while |
+//! | `kept` | what is deleted and kept for a while |
 //! | `taken` | room that an object takes |
 //! | `asking` | who asks, for what, and whether he may |
 //! | `requests` | what a request wants, and where that is done |
@@ -17,6 +18,7 @@
 //! | `metrics` | what is counted, for Prometheus |
 //! | `certificate` | the server's own certificate |
 //! | [`limits`] | what it takes at most, and how long it waits |
+//! | `connections` | how many there are, of whom, and that answers are taken |
 //! | [`running`] | a server from its start to its end |
 //!
 //! # The protocol
@@ -51,6 +53,8 @@ mod asking;
 mod bodies;
 mod certificate;
 pub mod clients;
+mod connections;
+mod kept;
 pub mod limits;
 mod listing;
 mod metrics;

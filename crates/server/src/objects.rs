@@ -15,7 +15,7 @@
 use crate::answers::{ETAG, Failure, MODIFIED_IN_HEADERS};
 use crate::asking::{Asking, on_thread};
 use crate::bodies::{Arriving, drain, length_of, whole};
-use crate::limits::{WHOLE_MAX_BYTES, WRITERS_MAX};
+use crate::limits::{CLIENT_WRITERS_MAX, WHOLE_MAX_BYTES, WRITERS_MAX};
 use crate::pieces::Pieces;
 use crate::taken::Taken;
 use axum::body::Body;
@@ -79,7 +79,7 @@ struct Admitted {
     length: u64,
     taken: Taken,
     /// The place of a body that passes through; one that is held whole has none.
-    writer: Option<OwnedSemaphorePermit>,
+    writer: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<Admitted, Failure> {
@@ -92,14 +92,22 @@ fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<Admitted, Failure> {
         let said = format!("an object has at most {OBJECT_MAX_BYTES} bytes");
         return Err(Failure::new(StatusCode::BAD_REQUEST, "EntityTooLarge", said));
     }
-    let writer =
-        match length > WHOLE_MAX_BYTES {
-            false => None,
-            true => Some(Arc::clone(&asking.shared.writers).try_acquire_owned().map_err(|_| {
-                Failure::busy(format!("{WRITERS_MAX} long objects are being written"))
-            })?),
-        };
+    let writer = match length > WHOLE_MAX_BYTES {
+        false => None,
+        true => Some(writer(asking)?),
+    };
     Ok(Admitted { length, taken: asking.take(length)?, writer })
+}
+
+/// A place among the client's bodies that pass through, and among all.
+fn writer(asking: &Asking) -> Result<[OwnedSemaphorePermit; 2], Failure> {
+    let own = asking.shared.share_of(&asking.name).writers.try_acquire_owned().map_err(|_| {
+        let client = &asking.name;
+        Failure::busy(format!("{CLIENT_WRITERS_MAX} long objects of '{client}' are being written"))
+    })?;
+    let all = Arc::clone(&asking.shared.writers).try_acquire_owned();
+    let busy = |_| Failure::busy(format!("{WRITERS_MAX} long objects are being written"));
+    Ok([own, all.map_err(busy)?])
 }
 
 /// Writes a body as it arrives.

@@ -1,11 +1,12 @@
 //! Uploads that are open, and those that were completed a moment ago.
 //!
 //! # Invariants
-//! At most [`UPLOADS_MAX`] are open, [`CLIENT_UPLOADS_MAX`] of one client. Whose upload it is
-//! stands in it: nobody adds to another client's.
+//! At most [`UPLOADS_MAX`] are open, [`CLIENT_UPLOADS_MAX`] of one client. Of those that are over,
+//! however that came, at most [`CLIENT_UPLOADS_OVER_MAX`] of a client are known: one more puts the
+//! oldest out. Whose upload it is stands in it: nobody adds to another client's.
 
 use crate::answers::Failure;
-use crate::limits::{CLIENT_UPLOADS_MAX, UPLOADS_MAX};
+use crate::limits::{CLIENT_UPLOADS_MAX, CLIENT_UPLOADS_OVER_MAX, UPLOADS_MAX};
 use crate::pieces::Pieces;
 use axum::http::StatusCode;
 use onefold_store::Key;
@@ -41,18 +42,31 @@ pub enum State {
 }
 
 impl Uploads {
-    /// Adds one, if there may be one more.
-    pub fn add(&self, id: String, upload: Upload) -> Result<(), Failure> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_client = open.values().filter(|it| it.client == upload.client && it.is_open());
-        if of_client.count() >= CLIENT_UPLOADS_MAX {
-            let said = format!("'{}' has {CLIENT_UPLOADS_MAX} uploads open", upload.client);
+    /// Adds one of a client that `begin` begins, if there may be one more.
+    pub fn add(
+        &self,
+        id: String,
+        client: &str,
+        begin: impl FnOnce() -> Upload,
+    ) -> Result<(), Failure> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = all.values().filter(|upload| upload.is_open());
+        let (own, others): (Vec<_>, Vec<_>) = open.partition(|upload| upload.client == client);
+        if own.len() >= CLIENT_UPLOADS_MAX {
+            let said = format!("'{client}' has {CLIENT_UPLOADS_MAX} uploads open");
             return Err(Failure::busy(said));
         }
-        if open.values().filter(|upload| upload.is_open()).count() >= UPLOADS_MAX {
+        if own.len() + others.len() >= UPLOADS_MAX {
             return Err(Failure::busy(format!("{UPLOADS_MAX} uploads are open")));
         }
-        open.insert(id, Arc::new(upload));
+        let over = all.iter().filter(|(_, upload)| upload.client == client && !upload.is_open());
+        let mut over: Vec<_> = over.map(|(id, upload)| (upload.since(), id.clone())).collect();
+        if over.len() >= CLIENT_UPLOADS_OVER_MAX {
+            over.sort_unstable();
+            let surplus = over.len() + 1 - CLIENT_UPLOADS_OVER_MAX;
+            over.into_iter().take(surplus).for_each(|(_, id)| drop(all.remove(&id)));
+        }
+        all.insert(id, Arc::new(begin()));
         Ok(())
     }
 
@@ -96,6 +110,11 @@ impl Upload {
             State::Open(pieces) => !pieces.is_over(),
             State::Over(_) => false,
         })
+    }
+
+    /// When something came of it last; of one that is in use, now.
+    fn since(&self) -> Instant {
+        self.arriving.try_lock().map_or_else(|_| Instant::now(), |arriving| arriving.changed)
     }
 
     fn is_of_use(&self, pause: Duration) -> bool {

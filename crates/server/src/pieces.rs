@@ -7,20 +7,20 @@
 
 use crate::answers::Failure;
 use crate::served::Served;
-use crate::taken::Taken;
+use crate::taken::{Room, Taken};
 use bytes::Bytes;
 use onefold_store::{Blobs as _, Key};
 use onefold_types::{Error, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// Pieces between the network and the disk.
 const PIECES_WAITING: usize = 2;
 
 enum Piece {
-    Bytes { bytes: Bytes, taken: Option<Taken>, room: Option<OwnedSemaphorePermit> },
+    Bytes { bytes: Bytes, taken: Option<Taken>, room: Option<Room> },
     End,
 }
 
@@ -62,7 +62,7 @@ impl Pieces {
         &mut self,
         bytes: Bytes,
         taken: Option<Taken>,
-        room: Option<OwnedSemaphorePermit>,
+        room: Option<Room>,
     ) -> Result<(), Failure> {
         match self.sender.send(Piece::Bytes { bytes, taken, room }).await {
             Ok(()) => Ok(()),

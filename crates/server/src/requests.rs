@@ -37,7 +37,11 @@ pub async fn answer(shared: Arc<Shared>, request: Request<Body>) -> Response {
         Ok(_under_way) => route(&shared, name, client, request).await,
         Err(failure) => Err(failure),
     };
-    let response = answered.unwrap_or_else(IntoResponse::into_response);
+    // Where stores lie on this machine is nothing to clients.
+    let hidden = |failure: Failure| {
+        failure.said_as(|said| shared.stores.values().fold(said, |said, it| it.hidden_in(said)))
+    };
+    let response = answered.unwrap_or_else(|failure| hidden(failure).into_response());
     shared.metrics.answered(name, kind, response.status().as_u16());
     response
 }

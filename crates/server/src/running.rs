@@ -6,8 +6,8 @@
 //! that cannot be read or understood changes nothing: the clients that were known stay, and the
 //! operator is told.
 //!
-//! Of connections no more than [`CONNECTIONS_MAX`] are taken at once, the rest is closed; one that
-//! says nothing ends after half a minute.
+//! Of connections no more are taken at once than there are places ([`crate::connections`]), the
+//! rest is closed; one that says nothing ends after half a minute.
 //!
 //! To end, no more connections are taken, and requests that are on their way have
 //! [`Patience::end`]; what they have not written by then leaves nothing behind.
@@ -15,17 +15,19 @@
 use crate::asking::Shared;
 use crate::certificate;
 use crate::clients::Clients;
+use crate::connections::{BoundedAcceptor, Places, connections_max};
 use crate::limits::{CONNECTIONS_MAX, Patience};
 use crate::requests::answer;
 use crate::served::{Rules, Served};
 use crate::usage::Usage;
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{HeaderValue, Request, header};
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use hyper::body::Incoming;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, Result};
+use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
@@ -37,7 +39,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tower::service_fn;
 
 /// What runs beside requests does so this often.
@@ -96,6 +98,8 @@ pub struct Running {
     pub own_certificate: Option<PathBuf>,
     /// What it is called, and which stores it serves.
     pub stores: Vec<String>,
+    /// Connections that it takes at once.
+    pub connections_max: usize,
 }
 
 /// Tells the operator.
@@ -127,6 +131,7 @@ impl Running {
             }
         }
         let names: Vec<String> = stores.keys().cloned().collect();
+        let connections_max = places_for(&stores, &*report);
         let clients = Watched::read(&options.clients)?;
         let mut used = options.clients.clone().into_os_string();
         used.push(".used");
@@ -142,7 +147,8 @@ impl Running {
         let address = listener.local_addr().context(listening)?;
         let handle = Handle::new();
         let (sender, ended) = oneshot::channel();
-        let serving = serve(listener, tls, Arc::clone(&shared), handle.clone());
+        let places = Places::new(connections_max, tls.is_none());
+        let serving = serve(listener, tls, Arc::clone(&shared), handle.clone(), places.into());
         runtime.spawn(async move {
             let _ = sender.send(serving.await);
         });
@@ -163,6 +169,7 @@ impl Running {
             address,
             own_certificate,
             stores: names,
+            connections_max,
         })
     }
 
@@ -197,8 +204,26 @@ impl Running {
             let left = last.saturating_duration_since(Instant::now());
             runtime.shutdown_timeout(left.max(Duration::from_millis(500)));
         }
+        self.shared.stores.values().try_for_each(|served| served.end())?;
         self.shared.usage.write()
     }
+}
+
+/// How many connections there may be, which is said if there are fewer than usual.
+fn places_for(
+    stores: &BTreeMap<String, Arc<Served>>,
+    report: &(dyn Fn(&str) + Send + Sync),
+) -> usize {
+    let open_files = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
+    let of_stores = stores.values().map(|served| served.store.open_files_max()).sum();
+    let most = connections_max(open_files, of_stores);
+    if most < CONNECTIONS_MAX {
+        report(&format!(
+            "this process may have {open_files} files open, so it takes {most} connections at \
+             once and not {CONNECTIONS_MAX}: raise the limit (ulimit -n, LimitNOFILE)"
+        ));
+    }
+    most
 }
 
 impl Drop for Running {
@@ -244,33 +269,39 @@ async fn serve(
     tls: Option<RustlsConfig>,
     shared: Arc<Shared>,
     handle: Handle<SocketAddr>,
+    places: Arc<Places>,
 ) -> io::Result<()> {
-    let head = shared.patience.head;
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let Patience { head, answer: taken, .. } = shared.patience;
+    let bounded = BoundedAcceptor(taken);
     // One service for each connection, which holds its place.
-    let make = service_fn(move |_: SocketAddr| {
-        let place = Arc::clone(&connections).try_acquire_owned().map(Arc::new);
+    let make = service_fn(move |peer: SocketAddr| {
+        let place = places.take(peer.ip()).map(Arc::new);
         let shared = Arc::clone(&shared);
         async move {
-            let place = place.map_err(|_| io::Error::other("there are too many connections"))?;
+            let place = place.ok_or_else(|| io::Error::other("there are too many connections"))?;
             Ok::<_, io::Error>(service_fn(move |request: Request<Incoming>| {
                 let (place, shared) = (Arc::clone(&place), Arc::clone(&shared));
                 async move {
-                    let _place = place;
-                    Ok::<_, Infallible>(answer(shared, request.map(Body::new)).await)
+                    let mut response = answer(shared, request.map(Body::new)).await;
+                    if place.is_scarce() {
+                        let close = HeaderValue::from_static("close");
+                        response.headers_mut().insert(header::CONNECTION, close);
+                    }
+                    Ok::<_, Infallible>(response)
                 }
             }))
         }
     });
     match tls {
         None => {
-            let mut server = axum_server::from_tcp(listener)?.handle(handle);
+            let mut server = axum_server::from_tcp(listener)?.acceptor(bounded).handle(handle);
             server.http_builder().http1().header_read_timeout(head);
             server.http1_only().first_request_timeout(head).serve(make).await
         }
         Some(config) => {
             let server = axum_server::from_tcp_rustls(listener, config)?;
-            let mut server = server.map(|acceptor| acceptor.handshake_timeout(head)).handle(handle);
+            let server = server.map(|tls| tls.handshake_timeout(head).acceptor(bounded));
+            let mut server = server.handle(handle);
             server.http_builder().http1().header_read_timeout(head);
             server.http1_only().first_request_timeout(head).serve(make).await
         }
@@ -288,7 +319,7 @@ fn beside_requests(
         if expired.is_none_or(|last| last.elapsed() >= EXPIRY_TURN) {
             expired = Some(Instant::now());
             for served in shared.stores.values() {
-                if let Err(error) = served.remove_expired(SystemTime::now()) {
+                if let Err(error) = served.remove_expired() {
                     report(&error.to_string());
                 }
             }

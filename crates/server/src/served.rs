@@ -8,10 +8,7 @@
 //! although its put has failed stays on its way until the server starts anew, which settles all
 //! that is visible once.
 //!
-//! What is deleted is linked into a directory beside the store first, `DIR.deleted`, by the same
-//! name, and goes from there once it has lain there for the time that was asked for. Linked back
-//! while it is there, the store is what it was: names are never used again, which the server sees
-//! to as long as it keeps them.
+//! What is deleted may be kept for a while beside the store ([`crate::kept`]).
 //!
 //! # Invariants
 //! A deletion is durable before it is acknowledged, also that of what is gone already, and not
@@ -19,18 +16,17 @@
 //! it is not known here, and what he puts may be seen before it is durable.
 
 use crate::answers::Failure;
+use crate::kept::Kept;
 use crate::notices::Notices;
 use onefold_store::{Blobs, Key, Listed, LocalStore};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::{BinaryHeap, HashMap};
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What an object takes of a quota at least: names and inodes are not free.
 pub const CHARGED_MIN_BYTES: u64 = 4096;
@@ -50,12 +46,6 @@ pub struct Served {
     deleting: Mutex<()>,
     /// Locked as long as it is open.
     _locked: fs::File,
-}
-
-/// Where deleted objects are kept, and for how long.
-struct Kept {
-    directory: PathBuf,
-    period: Duration,
 }
 
 /// How much may be in the store.
@@ -115,7 +105,7 @@ impl Served {
                 Ok(())
             })?;
             if let Some(kept) = &kept {
-                used += kept.charged(&kept.directory).context(|| "looking at what is kept")?;
+                used += kept.charged().context(|| "looking at what is kept")?;
             }
             room.used_bytes.store(used, Ordering::SeqCst);
         }
@@ -127,12 +117,9 @@ impl Served {
 
     /// Puts an object by `put`, which nobody sees before it is durable.
     pub(crate) fn put(&self, key: &Key, put: impl FnOnce(&LocalStore) -> Result<()>) -> Result<()> {
-        if self.kept.as_ref().is_some_and(|kept| kept.directory.join(key.as_str()).exists()) {
-            let what = format!("'{key}' was deleted, and names are not used again");
-            return Err(Error::new(ErrorKind::NotPermitted, what));
-        }
+        self.refuse_deleted(key)?;
         if !self.on_the_way.begin(key, || self.store.size(key).is_ok()) {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("'{key}' exists already")));
+            return Err(taken(key));
         }
         let outcome = put(&self.store);
         match &outcome {
@@ -143,6 +130,31 @@ impl Served {
             Err(_) => self.on_the_way.end(key),
         }
         outcome
+    }
+
+    /// Refuses a name under which nothing can be put any more.
+    pub(crate) fn refuse_taken(&self, key: &Key) -> Result<()> {
+        self.refuse_deleted(key)?;
+        match self.store.size(key) {
+            Ok(_) => Err(taken(key)),
+            // Whatever else is wrong with it is found by who puts it.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn refuse_deleted(&self, key: &Key) -> Result<()> {
+        match &self.kept {
+            Some(kept) if kept.holds(key) => Err(Error::new(
+                ErrorKind::NotPermitted,
+                format!("'{key}' was deleted, and names are not used again"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is said to a client, without where the store lies.
+    pub(crate) fn hidden_in(&self, said: String) -> String {
+        said.replace(&self.directory.display().to_string(), &self.name)
     }
 
     /// Whether the bytes under a name that is taken are these.
@@ -251,12 +263,22 @@ impl Served {
     /// # Errors
     ///
     /// Those of the device.
-    pub fn remove_expired(&self, now: SystemTime) -> Result<u64> {
-        let Some(kept) = &self.kept else { return Ok(0) };
-        let shown = kept.directory.display();
-        kept.remove_expired(&kept.directory, now, &|bytes| self.give_back(bytes))
-            .context(|| format!("removing what was kept in '{shown}'"))
+    pub fn remove_expired(&self) -> Result<u64> {
+        self.kept.as_ref().map_or(Ok(0), |kept| self.expired_at(kept, kept.ran()))
     }
+
+    fn expired_at(&self, kept: &Kept, ran: Duration) -> Result<u64> {
+        kept.remove_expired(ran, &|bytes| self.give_back(bytes))
+    }
+
+    /// Writes down what the next server must know of this one.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.kept.as_ref().map_or(Ok(()), |kept| kept.count(kept.ran()))
+    }
+}
+
+fn taken(key: &Key) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("'{key}' exists already"))
 }
 
 /// Whether clients can name a store so.
@@ -269,85 +291,6 @@ fn is_store_name(name: &str) -> bool {
 /// What an object takes of a quota.
 pub(crate) fn charged(bytes: u64) -> u64 {
     bytes.max(CHARGED_MIN_BYTES)
-}
-
-impl Kept {
-    fn beside(store: &Path, period: Duration) -> Result<Self> {
-        let mut name = store.file_name().unwrap_or_default().to_owned();
-        name.push(".deleted");
-        let directory = store.with_file_name(name);
-        let shown = directory.display();
-        let making = || format!("making '{shown}', where deleted objects are kept");
-        match fs::DirBuilder::new().mode(0o700).create(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.context(making)?,
-        }
-        let above = directory.parent().unwrap_or(Path::new("/"));
-        fs::File::open(above).and_then(|above| above.sync_all()).context(making)?;
-        let device = |path: &Path| path.metadata().map(|found| found.dev()).context(making);
-        if device(&directory)? != device(store)? {
-            return Err(Error::invalid(format!(
-                "deleted objects cannot be kept: '{shown}' and the store are on two file systems; \
-                 serve a directory below the one that is mounted"
-            )));
-        }
-        Ok(Self { directory, period })
-    }
-
-    fn keep(&self, store: &Path, key: &Key) -> io::Result<()> {
-        let to = self.directory.join(key.as_str());
-        let above = to.parent().unwrap_or(&self.directory);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-        match fs::hard_link(store.join(key.as_str()), &to) {
-            // It was deleted before, and came back: from now on it is kept as long again.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&to)?;
-                fs::hard_link(store.join(key.as_str()), &to)?;
-            }
-            linked => linked?,
-        }
-        for directory in above.ancestors().take_while(|it| it.starts_with(&self.directory)) {
-            fs::File::open(directory)?.sync_all()?;
-        }
-        Ok(())
-    }
-
-    /// A link changes a file's change time, so that is when it was deleted.
-    fn remove_expired(
-        &self,
-        directory: &Path,
-        now: SystemTime,
-        gone: &dyn Fn(u64),
-    ) -> io::Result<u64> {
-        let mut removed = 0;
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            let found = fs::symlink_metadata(&path)?;
-            if found.is_dir() {
-                removed += self.remove_expired(&path, now, gone)?;
-                continue;
-            }
-            let deleted = Duration::from_secs(found.ctime().try_into().unwrap_or(0));
-            let kept = now.duration_since(SystemTime::UNIX_EPOCH + deleted);
-            if kept.is_ok_and(|kept| kept >= self.period) {
-                fs::remove_file(&path)?;
-                gone(found.len());
-                removed += 1;
-            }
-        }
-        Ok(removed)
-    }
-
-    /// What all that is kept takes of a quota.
-    fn charged(&self, directory: &Path) -> io::Result<u64> {
-        let mut bytes = 0;
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            let found = fs::symlink_metadata(&path)?;
-            bytes += if found.is_dir() { self.charged(&path)? } else { charged(found.len()) };
-        }
-        Ok(bytes)
-    }
 }
 
 /// What is being put, and by how many.
@@ -429,6 +372,14 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let served = Served::open(&directory, rules, DURABLE).unwrap();
         (place, served)
+    }
+
+    fn ino(path: &Path) -> u64 {
+        std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap())
+    }
+
+    fn expired(served: &Served, ran: Duration) -> u64 {
+        served.expired_at(served.kept.as_ref().unwrap(), ran).unwrap()
     }
 
     #[test]
@@ -520,20 +471,19 @@ mod tests {
         assert_eq!(served.size(&key("containers/3f/x")).unwrap_err().kind(), ErrorKind::NotFound);
         let kept = place.path().join("store.deleted/containers/3f/x");
         assert_eq!(fs::read(&kept).unwrap(), b"bytes");
-        let now = SystemTime::now();
-        assert_eq!(served.remove_expired(now + period / 2).unwrap(), 0);
+        assert_eq!(expired(&served, period / 2), 0);
         let again = served.put(&key("containers/3f/x"), |_| panic!("it is put"));
         assert_eq!(again.unwrap_err().kind(), ErrorKind::NotPermitted);
         // Copied back it is there again, and can be deleted again.
         let back = place.path().join("store/containers/3f");
         fs::create_dir_all(&back).unwrap();
         fs::copy(&kept, back.join("x")).unwrap();
-        let copied = fs::metadata(back.join("x")).unwrap().ino();
+        let copied = ino(&back.join("x"));
         assert_eq!(served.size(&key("containers/3f/x")).unwrap(), 5);
         served.delete(&key("containers/3f/x")).unwrap();
         // It is the second one's time that counts.
-        assert_eq!(fs::metadata(&kept).unwrap().ino(), copied);
-        assert_eq!(served.remove_expired(now + 2 * period).unwrap(), 1);
+        assert_eq!(ino(&kept), copied);
+        assert_eq!(expired(&served, 2 * period), 1);
         assert!(!kept.exists());
     }
 
@@ -564,7 +514,7 @@ mod tests {
         fs::write(directory.join("config"), b"x").unwrap();
         let served = Served::open(&directory, rules, DURABLE).unwrap();
         assert_eq!(served.free_bytes().unwrap(), Some(7 * CHARGED_MIN_BYTES));
-        served.remove_expired(SystemTime::now() + Duration::from_secs(200)).unwrap();
+        assert_eq!(expired(&served, Duration::from_secs(200)), 1);
         assert_eq!(served.free_bytes().unwrap(), Some(8 * CHARGED_MIN_BYTES));
     }
 

@@ -1,9 +1,30 @@
-//! Room that an object takes: of its store's quota, and of what its client may put.
+//! Room that an object takes: of its store's quota and of what its client may put; and in memory
+//! while it arrives, of what its client may have there and of what all may.
 
 use crate::answers::Failure;
 use crate::served::Served;
 use crate::usage::Usage;
 use std::sync::Arc;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+/// Room in memory, until it is dropped.
+pub struct Room {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Room {
+    /// Waits for it. Who waits for its own room takes none of the others' meanwhile.
+    pub async fn of(
+        own: Arc<Semaphore>,
+        all: Arc<Semaphore>,
+        units: u32,
+    ) -> Result<Self, AcquireError> {
+        let _own = own.acquire_many_owned(units).await?;
+        let _all = all.acquire_many_owned(units).await?;
+        Ok(Self { _own, _all })
+    }
+}
 
 /// Room that is given back unless what it was for is there.
 pub struct Taken {

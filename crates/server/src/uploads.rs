@@ -6,7 +6,7 @@
 //! may ask again. What is put counts for its client, whether or not somebody waits for the answer.
 
 use crate::answers::{ETAG, Failure, xml};
-use crate::asking::Asking;
+use crate::asking::{Asking, on_thread};
 use crate::bodies::{drain, length_of, whole};
 use crate::limits::PART_MAX_BYTES;
 use crate::open_uploads::{Arriving, State, Upload};
@@ -18,22 +18,24 @@ use onefold_store::Key;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Begins an upload.
+/// Begins an upload, if its name is free.
 pub async fn begin(asking: Asking, key: Key) -> Result<Response, Failure> {
+    let (served, name) = (Arc::clone(&asking.served), key.clone());
+    on_thread(move || Ok(served.refuse_taken(&name)?)).await?;
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Failure::busy(error.to_string()))?;
     let id = hex::encode(random);
-    let state =
-        Pieces::begin(Arc::clone(&asking.served), key.clone(), asking.shared.patience.pause);
-    let state = State::Open(state);
-    let arriving = Arriving { state, parts: 0, hash: None, changed: Instant::now() };
-    let upload = Upload {
-        client: asking.name.clone(),
-        store: asking.served.name.clone(),
-        key: key.clone(),
-        arriving: arriving.into(),
-    };
-    asking.shared.uploads.add(id.clone(), upload)?;
+    asking.shared.uploads.add(id.clone(), &asking.name, || {
+        let (served, pause) = (Arc::clone(&asking.served), asking.shared.patience.pause);
+        let state = State::Open(Pieces::begin(served, key.clone(), pause));
+        let arriving = Arriving { state, parts: 0, hash: None, changed: Instant::now() };
+        Upload {
+            client: asking.name.clone(),
+            store: asking.served.name.clone(),
+            key: key.clone(),
+            arriving: arriving.into(),
+        }
+    })?;
     Ok(xml(format!(
         "<InitiateMultipartUploadResult><Bucket>{}</Bucket><Key>{key}</Key>\
          <UploadId>{id}</UploadId></InitiateMultipartUploadResult>",

@@ -3,7 +3,7 @@
 use onefold_server::served::Rules;
 use onefold_server::{Clients, Identity, Options, Patience, Right, Running};
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
@@ -12,8 +12,15 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(400);
 /// Longer than the longest of them, in which nothing may end by itself.
 const LONG: Duration = Duration::from_secs(60);
-const PATIENT: Patience =
-    Patience { head: LONG, idle: LONG, drain: LONG, pause: LONG, durable: LONG, end: LONG };
+const PATIENT: Patience = Patience {
+    head: LONG,
+    idle: LONG,
+    answer: LONG,
+    drain: LONG,
+    pause: LONG,
+    durable: LONG,
+    end: LONG,
+};
 
 struct Server {
     running: Running,
@@ -138,4 +145,48 @@ fn the_end_does_not_wait_longer_than_it_may() {
     is_short(began.elapsed());
     assert!(!answer(stalled).0.starts_with("HTTP/1.1 200"));
     assert!(!place.path().join("store/a").exists());
+}
+
+/// Requests without a token and with one, whose answers are not read: of those that have none the
+/// first answer ends it all.
+#[test]
+fn r131_answers_that_nobody_takes_end_a_connection() {
+    let server = Server::start(Patience { answer: SHORT, ..PATIENT }, vec![Right::Read]);
+    fs::write(server.place.path().join("store/a"), vec![1; 1 << 20]).unwrap();
+    let token = &server.token;
+    let request =
+        format!("GET /store/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+    let mut stream = TcpStream::connect(server.running.address).unwrap();
+    stream.set_write_timeout(Some(LONG / 2)).unwrap();
+    let began = Instant::now();
+    // More answers than any buffer on the way holds; the server ends it.
+    let error = loop {
+        if let Err(error) = stream.write_all(request.repeat(500).as_bytes()) {
+            break error;
+        }
+        assert!(began.elapsed() < LONG / 2, "it goes on");
+    };
+    assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
+    // Who takes what comes is answered, however long that takes in all.
+    let mut patient = server.send("GET /store/a", "", b"");
+    let mut piece = vec![0; 1 << 18];
+    let mut taken = 0;
+    loop {
+        thread::sleep(SHORT / 4);
+        match patient.read(&mut piece).unwrap() {
+            0 => break,
+            more => taken += more,
+        }
+    }
+    assert!(taken > 1 << 20, "{taken}");
+}
+
+#[test]
+fn r131_who_has_no_token_holds_no_connection() {
+    let server = Server::start(PATIENT, vec![Right::Read]);
+    let mut stream = TcpStream::connect(server.running.address).unwrap();
+    stream.set_read_timeout(Some(LONG / 2)).unwrap();
+    stream.write_all(b"GET /store/a HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let (said, took) = answer(stream);
+    assert!(said.starts_with("HTTP/1.1 401") && took < LONG / 4, "{said} {took:?}");
 }

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Server {
     process: Child,
     pub address: String,
+    /// How many connections it says that it takes.
+    pub connections: Option<u64>,
     certificate: Option<PathBuf>,
 }
 
@@ -33,11 +35,12 @@ impl Server {
     /// Starts one that says where it listens.
     pub fn start(sandbox: &Sandbox, arguments: &[&str]) -> Self {
         let mut command = sandbox.command(&["--json", "serve", "--clients", "clients.toml"]);
-        Self::start_command(command.args(arguments))
+        Self::start_command(command.args(arguments).stderr(Stdio::inherit()))
     }
 
-    fn start_command(command: &mut Command) -> Self {
-        let mut process = command.stderr(Stdio::inherit()).spawn().unwrap();
+    /// Starts one by a command that ends as the one above does.
+    pub fn start_command(command: &mut Command) -> Self {
+        let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = lines.next().expect("it does not start").unwrap();
         let told: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -45,7 +48,8 @@ impl Server {
         // Whoever connects need not stand where the server does.
         let directory = command.get_current_dir().unwrap().to_owned();
         let certificate = told["certificate"].as_str().map(|name| directory.join(name));
-        Self { process, address, certificate }
+        let connections = told["connections"].as_u64();
+        Self { process, address, connections, certificate }
     }
 
     /// One with a certificate of its own, on a free port.

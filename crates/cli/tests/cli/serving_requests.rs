@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub struct Asking {
     pub sandbox: Sandbox,
-    server: Server,
+    pub server: Server,
     pub token: String,
 }
 
@@ -24,7 +24,14 @@ impl Asking {
         let sandbox = Sandbox::empty();
         fs::create_dir(sandbox.path("store")).unwrap();
         let token = client(&sandbox, "all", "read,append,collect,metrics", &[]);
-        let server = Server::start(&sandbox, &["--listen", "127.0.0.1:0", "--plain", "store"]);
+        Self::at(sandbox, token, |sandbox| {
+            Server::start(sandbox, &["--listen", "127.0.0.1:0", "--plain", "store"])
+        })
+    }
+
+    /// One of a server that is started in another way.
+    pub fn at(sandbox: Sandbox, token: String, start: impl FnOnce(&Sandbox) -> Server) -> Self {
+        let server = start(&sandbox);
         Self { sandbox, server, token }
     }
 
@@ -236,8 +243,8 @@ fn what_happened_is_counted() {
 #[test]
 fn nobody_hides_an_object_by_putting_it_again() {
     let asking = Asking::new();
-    asking.ask("PUT /store/a/b", CREATE, b"bytes");
     let begun = asking.ask("POST /store/a/b?uploads", "", b"").body;
+    assert_eq!(asking.ask("PUT /store/a/b", CREATE, b"bytes").status, 200);
     let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap();
     asking.ask(&format!("PUT /store/a/b?partNumber=1&uploadId={id}"), "", b"other");
     let listed = asking.ask("GET /store?list-type=2&prefix=a%2F", "", b"").body;

@@ -114,6 +114,12 @@ impl LocalStore {
         Ok(LocalStore(objects(disk, directory, true)))
     }
 
+    /// How many files it keeps open at the most, beside those of requests that are under way.
+    #[must_use]
+    pub fn open_files_max(&self) -> usize {
+        self.0.open_files_max()
+    }
+
     /// Opens a store for reading and writing.
     ///
     /// # Errors

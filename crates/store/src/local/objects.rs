@@ -106,6 +106,11 @@ impl<D: Disk> Objects<D> {
         self
     }
 
+    /// How many files it keeps open at the most, beside one for each request.
+    pub(super) fn open_files_max(&self) -> usize {
+        lock(&self.directories).cap().get() + lock(&self.handles).cap().get() + self.siblings_max
+    }
+
     pub(super) fn directory(&self) -> &str {
         &self.directory
     }
