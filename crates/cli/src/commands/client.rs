@@ -6,12 +6,16 @@ use crate::size::{ByteSize, human};
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use onefold_server::{Clients, Right};
+use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const AFTER_HELP: &str = "\
-A client has a token, which is shown once, and rights:
+A client has a token, which is shown once or written to a file of its own, and rights:
   read     read everything: restore, mount, check
   append   save: put what is not there yet, and read what is no container
   collect  delete: gc and maintain, with 'read' and 'append'
@@ -20,7 +24,8 @@ Who has 'append' alone can save with 'backup --lookup none --force', and can rea
 snapshot, nor delete any. A server that runs takes notice of changes within a second.
 
 EXAMPLES
-  onefold client add laptop --clients clients.toml --rights read,append --quota 500GB
+  onefold client add laptop --clients clients.toml --rights read,append --quota 500GB \\
+      --token-file laptop.token
   onefold client add keeper --clients clients.toml --rights read,append,collect
   onefold client list --clients clients.toml
   onefold client remove laptop --clients clients.toml";
@@ -39,7 +44,7 @@ pub struct ClientArguments {
 #[derive(Subcommand, Debug)]
 #[command(disable_help_subcommand = true)]
 enum ClientAction {
-    /// Add a client, and print its token
+    /// Add a client, and print its token or write it to a file
     Add {
         /// Its name
         #[arg(value_name = "NAME")]
@@ -53,6 +58,10 @@ enum ClientAction {
         /// How much it may put in all
         #[arg(long, value_name = "SIZE")]
         quota: Option<ByteSize>,
+        /// Write its token to this file, which is made so that others cannot read it, and print
+        /// none
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
     },
     /// List the clients
     List,
@@ -69,16 +78,23 @@ pub fn run(context: &Context, arguments: &ClientArguments) -> Result<Outcome> {
     let path = arguments.clients.as_deref();
     let path = path.ok_or_else(|| Error::invalid("name the file of clients: --clients FILE"))?;
     match &arguments.action {
-        ClientAction::Add { name, rights, store, quota } => {
+        ClientAction::Add { name, rights, store, quota, token_file } => {
             let mut rights = rights.clone();
             rights.sort_unstable();
             rights.dedup();
             let stores = Some(store.clone()).filter(|stores| !stores.is_empty());
-            let token = Clients::change(path, |clients| {
-                clients.add(name, rights, stores, quota.map(|it| it.0))
-            })?;
-            context.output.row(&token)?;
-            context.output.message("client_added", json!({ "client": name, "token": token }))?;
+            let add =
+                |clients: &mut Clients| clients.add(name, rights, stores, quota.map(|it| it.0));
+            let Some(file) = token_file else {
+                let token = Clients::change(path, add)?;
+                context.output.row(&token)?;
+                let told = json!({ "client": name, "token": token });
+                return context.output.message("client_added", told).map(|()| Outcome::Complete);
+            };
+            into_file(file, |written| Clients::change(path, |clients| written(&add(clients)?)))?;
+            context.output.row(&format!("added {name}: its token is in '{}'", file.display()))?;
+            let told = json!({ "client": name, "token_file": file });
+            context.output.message("client_added", told)?;
         }
         ClientAction::List => list(context, path)?,
         ClientAction::Remove { name } => {
@@ -94,6 +110,23 @@ pub fn run(context: &Context, arguments: &ClientArguments) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Complete)
+}
+
+/// Makes a file that others cannot read, for a token that `add` hands over; without one there is no
+/// file afterwards.
+fn into_file(
+    path: &Path,
+    add: impl FnOnce(&dyn Fn(&str) -> Result<()>) -> Result<()>,
+) -> Result<()> {
+    let writing = || format!("writing the token to '{}'", path.display());
+    // What is there is not replaced: it may be another client's.
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.context(writing)?;
+    let written = |token: &str| {
+        (&file).write_all(format!("{token}\n").as_bytes()).context(writing)?;
+        file.sync_all().context(writing)
+    };
+    add(&written).inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 fn list(context: &Context, path: &Path) -> Result<()> {

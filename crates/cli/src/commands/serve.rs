@@ -21,10 +21,12 @@ saved. It never replaces anything, whoever asks; who may do what stands in the f
 ('onefold client'), which is read again when it changes.
 
 With --keep-deleted what a collection deletes is kept beside the store, in DIR.deleted, by its name:
-linked back within that time ('cp -aln DIR.deleted/. DIR/ && sync'), nothing was lost.
+linked back within that time ('cp -aln DIR.deleted/. DIR/ && sync'), nothing was lost. That time is
+one in which the server runs, so no clock that is wrong ends it.
 
 EXAMPLES
-  onefold client add laptop --clients /etc/onefold/clients.toml --rights read,append
+  onefold client add laptop --clients /etc/onefold/clients.toml --rights read,append \\
+      --token-file laptop.token
   onefold serve /srv/backup --clients /etc/onefold/clients.toml --own-certificate backup.example \\
       --listen 0.0.0.0:8377 --keep-deleted 30d
   ONEFOLD_TOKEN_FILE=~/.onefold-token onefold \\
@@ -60,7 +62,7 @@ pub struct ServeArguments {
     /// Without a certificate, for this machine only: a proxy before it has one
     #[arg(long, conflicts_with_all = ["certificate", "own_certificate"])]
     plain: bool,
-    /// Keep what is deleted for so long
+    /// Keep what is deleted until the server has run for so long
     #[arg(long, value_name = "TIME")]
     keep_deleted: Option<Period>,
     /// How much each store may hold
@@ -122,6 +124,7 @@ pub fn run(context: &Context, arguments: &ServeArguments) -> Result<Outcome> {
             "address": server.address.to_string(),
             "stores": server.stores,
             "certificate": server.own_certificate,
+            "connections": server.connections_max,
         }),
     )?;
     context.output.flush()?;

@@ -18,7 +18,7 @@
 //! | [`fixtures`] | whole stores that were written once |
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`buckets`] | a store in a bucket, by a real server where there is one |
-//! | [`serving`], [`serving_requests`], [`serving_bounds`] | a store that a server of our own serves: what its clients may, and what it takes |
+//! | [`serving`], [`serving_requests`], [`serving_bounds`], [`serving_ways`] | a store that a server of our own serves: what its clients may, and what it takes |
 //! | [`machines`] | a store on another machine, by a real server where there is one |
 //! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
@@ -79,6 +79,7 @@ mod serving;
 mod serving_bounds;
 mod serving_requests;
 mod serving_together;
+mod serving_ways;
 mod sharing;
 mod sharing_below;
 mod sharing_calls;
