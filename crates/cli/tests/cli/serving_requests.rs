@@ -243,8 +243,8 @@ fn what_happened_is_counted() {
 #[test]
 fn nobody_hides_an_object_by_putting_it_again() {
     let asking = Asking::new();
-    asking.ask("PUT /store/a/b", CREATE, b"bytes");
     let begun = asking.ask("POST /store/a/b?uploads", "", b"").body;
+    assert_eq!(asking.ask("PUT /store/a/b", CREATE, b"bytes").status, 200);
     let id = begun.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap();
     asking.ask(&format!("PUT /store/a/b?partNumber=1&uploadId={id}"), "", b"other");
     let listed = asking.ask("GET /store?list-type=2&prefix=a%2F", "", b"").body;
