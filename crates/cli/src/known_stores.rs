@@ -15,7 +15,7 @@
 //!   mount point are as usual as a store that was made anew.
 //! - `init` notes what it makes.
 //!
-//! What this machine has done in each store, by its id, the engine remembers beside that, in `done`.
+//! What this machine has done in each store the engine remembers beside that, in `done`.
 //!
 //! The directory is `$ONEFOLD_STATE_DIR`, else `$XDG_STATE_HOME/onefold`, else
 //! `~/.local/state/onefold`. Where there is none, or it cannot be written, nothing is remembered

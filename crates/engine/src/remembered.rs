@@ -89,8 +89,8 @@ impl Remembered {
         let _ = self.note(|facts| facts.note_saved(snapshot));
     }
 
-    /// Notes the packs that were proved, of all that there are. Where that cannot be noted, they are
-    /// proved again.
+    /// Notes the packs that were proved, of all that there are. Where that cannot be noted, they
+    /// are proved again.
     pub fn set_packs(&self, packs: BTreeSet<Fingerprint>) {
         if self.facts().packs != packs {
             let _ = self.note(|facts| facts.packs = packs);
@@ -186,7 +186,7 @@ mod tests {
     fn of_more_snapshots_and_packs_than_are_remembered_the_first_go() {
         let session = |number: usize| {
             let mut id = [0; 16];
-            id[..8].copy_from_slice(&number.to_be_bytes());
+            id[..8].copy_from_slice(&number.to_le_bytes());
             SessionId(id)
         };
         let mut facts = Facts::default();
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(facts.snapshots.first(), Some(&session(1)));
         for number in 0..=PACKS_MAX {
             let mut hash = [0; 32];
-            hash[..8].copy_from_slice(&number.to_be_bytes());
+            hash[..8].copy_from_slice(&number.to_le_bytes());
             facts.packs.insert(Fingerprint(hash));
         }
         let encoded = facts.encode();

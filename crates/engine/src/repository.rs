@@ -278,9 +278,9 @@ impl Repository {
         })
     }
 
-    /// The same for a program of a machine that shares the store with others, whose objects may lie:
-    /// what spares reading is remembered in this directory. Where this is not said every object that
-    /// opens is believed.
+    /// The same for a program of a machine that shares the store with others, whose objects may
+    /// lie: what spares reading is remembered in this directory. Where this is not said every
+    /// object that opens is believed.
     #[must_use]
     pub fn remembering_in(self, directory: Option<PathBuf>) -> Self {
         let (store, vault) = (self.store_id, Arc::clone(&self.vault));

@@ -236,8 +236,8 @@ fn decide_group(
     zone: &TimeZone,
     now_ns: i64,
 ) -> Vec<Decision> {
-    // Newest first; between equal dates it is told by which was saved last, and then by the name, so
-    // that no order depends on the input's.
+    // Newest first; of equal dates the one that was saved last, and then by the name, so that no
+    // order depends on the input's.
     members.sort_unstable_by_key(|one| Reverse((one.time_ns, one.sequence, one.id)));
     let local = |time_ns: i64| {
         // A timestamp holds more than 64 bits of nanoseconds do.

@@ -123,8 +123,8 @@ fn resolve_latest(
     })
 }
 
-/// The one with the latest date; of those that are about as new, as clocks go, the one that is known
-/// to have been saved last.
+/// The one with the latest date; of those that are about as new, as clocks go, the one that is
+/// known to have been saved last.
 fn latest(candidates: &[&Candidate]) -> Option<SessionId> {
     let dated = candidates.iter().max_by_key(|one| (one.time_ns, one.sequence, one.id))?;
     let is_in_order = |one: &Candidate| one.sequence > 0 && !one.is_copy;

@@ -147,18 +147,15 @@ impl Asking {
         may(&self.name, &self.client, right)
     }
 
-    /// Nobody puts what is no object of a store. Who may only append decides nothing that makes
+    /// Who may only append puts objects of a store and nothing else, decides nothing that makes
     /// others delete, hide or stop, and nothing about sessions of others.
     pub fn may_put(&self, key: &Key) -> Result<(), Failure> {
         self.may(Right::Append)?;
-        let kind = Kind::of(key.as_str()).ok_or_else(|| {
-            Failure::request(format!("'{key}' is no name of an object of a store"))
-        })?;
         let is_own = |id| self.served.puts.is_own(&self.served.store, &self.name, id);
-        let is_of_another = kind.of_session().is_some_and(|id| !is_own(id));
-        match kind.takes_collecting() || is_of_another {
-            true => self.may(Right::Collect),
-            false => Ok(()),
+        let is_open = |kind: Kind| !kind.takes_collecting() && kind.of_session().is_none_or(is_own);
+        match Kind::of(key.as_str()).is_some_and(is_open) {
+            true => Ok(()),
+            false => self.may(Right::Collect),
         }
     }
 

@@ -119,7 +119,8 @@ async fn through(
     taken: Taken,
 ) -> Result<(), Failure> {
     let patience = asking.shared.patience;
-    let mut pieces = Pieces::begin(asking, key, patience.pause);
+    let mut pieces =
+        Pieces::begin(Arc::clone(&asking.served), asking.name.clone(), key, patience.pause);
     let mut arriving = Arriving::new(body, length, patience.idle);
     let mut taken = Some(taken);
     while let Some(bytes) = arriving.next().await? {

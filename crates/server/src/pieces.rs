@@ -6,7 +6,7 @@
 //! for too long, leave nothing.
 
 use crate::answers::Failure;
-use crate::asking::Asking;
+use crate::served::Served;
 use crate::taken::{Room, Taken};
 use bytes::Bytes;
 use onefold_store::{Blobs as _, Key};
@@ -32,8 +32,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// Begins to write; for each piece it waits so long.
-    pub fn begin(asking: &Asking, key: Key, pause: Duration) -> Self {
-        let (served, client) = (Arc::clone(&asking.served), asking.name.clone());
+    pub fn begin(served: Arc<Served>, client: String, key: Key, pause: Duration) -> Self {
         let (sender, mut receiver) = mpsc::channel(PIECES_WAITING);
         let runtime = tokio::runtime::Handle::current();
         let written = tokio::task::spawn_blocking(move || {

@@ -26,8 +26,9 @@ pub async fn begin(asking: Asking, key: Key) -> Result<Response, Failure> {
     getrandom::fill(&mut random).map_err(|error| Failure::busy(error.to_string()))?;
     let id = hex::encode(random);
     asking.shared.uploads.add(id.clone(), &asking.name, || {
+        let (served, client) = (Arc::clone(&asking.served), asking.name.clone());
         let pause = asking.shared.patience.pause;
-        let state = State::Open(Pieces::begin(&asking, key.clone(), pause));
+        let state = State::Open(Pieces::begin(served, client, key.clone(), pause));
         let arriving = Arriving { state, parts: 0, hash: None, changed: Instant::now() };
         Upload {
             client: asking.name.clone(),

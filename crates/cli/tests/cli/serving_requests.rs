@@ -322,6 +322,27 @@ fn only_collectors_decide_what_is_condemned() {
         let request = format!("POST /store/{name}?uploads");
         assert_eq!(asking.ask_as(&token, &request, "Content-Length: 0\r\n", b"").status, 403);
     }
-    assert_eq!(asking.ask_as(&token, "PUT /store/outcomes/a", &headers, b"x").status, 200);
+    // Of a session that it has announced itself it says more, and of no other one.
+    let (own, other) = ("0".repeat(32), "1".repeat(32));
+    let announced = asking.ask(&format!("PUT /store/sessions/{other}/announced"), CREATE, b"x");
+    assert_eq!(announced.status, 200);
+    for (name, status) in [
+        (format!("outcomes/{own}"), 403),
+        (format!("sessions/{own}/announced"), 200),
+        (format!("sessions/{own}/ready-1"), 200),
+        (format!("outcomes/{own}"), 200),
+        (format!("copies/outcomes/{own}"), 200),
+        (format!("sessions/{other}/ready-1"), 403),
+        (format!("outcomes/{other}"), 403),
+        (format!("checkpoints/{own}"), 403),
+        (format!("finals/{own}.1"), 403),
+        (format!("changes/{own}.1"), 200),
+        ("generations/2".to_owned(), 403),
+        ("generations".to_owned(), 403),
+        ("containers/00".to_owned(), 403),
+    ] {
+        let request = format!("PUT /store/{name}");
+        assert_eq!(asking.ask_as(&token, &request, &headers, b"x").status, status, "{name}");
+    }
     assert_eq!(asking.ask("PUT /store/tombstones/a", CREATE, b"x").status, 200);
 }

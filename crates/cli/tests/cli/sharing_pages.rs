@@ -10,7 +10,8 @@ use std::process::Command;
 /// read others through a map, or write to them: all find what they wrote, and so do others.
 const THREADS: &str = r#"
 import mmap, os, sys, threading
-directory, files, apart, maps_write = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "write"
+directory, files, apart = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+maps_write = sys.argv[4] == "write"
 expected = [bytearray(open(f"{directory}/{number}", "rb").read()) for number in range(files)]
 together, wrong = threading.Barrier(4), []
 def work(thread):

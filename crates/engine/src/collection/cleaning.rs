@@ -93,22 +93,6 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     packs.sort_unstable();
     let mut out = metadata_pack::begin();
     let (mut out_bytes, mut replaced, mut are_proved) = (0, Vec::new(), true);
-    let flush = |out: &mut Writer, replaced: &mut Vec<Key>, are_proved| -> Result<()> {
-        let full = std::mem::replace(out, metadata_pack::begin()).into_bytes();
-        // Those it replaces tell what the store has held, so they go only for one that is there.
-        match append::put_pack(repository, &full)? {
-            true => {
-                if let Some(remembered) = repository.remembered().filter(|_| are_proved) {
-                    remembered.note_pack(repository.fingerprinter().data(&full));
-                }
-                replaced.drain(..).try_for_each(|key| repository.store().delete(&key))
-            }
-            false => {
-                replaced.clear();
-                Ok(())
-            }
-        }
-    };
     let mut count = 0;
     for (key, size_bytes) in packs {
         job.interrupt.check()?;
@@ -139,24 +123,46 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
         }
         replaced.push(key);
         if out_bytes >= PACK_BYTES {
-            flush(&mut out, &mut replaced, are_proved)?;
+            put_full(repository, &mut out, &mut replaced, are_proved)?;
             (out_bytes, are_proved) = (0, true);
         }
     }
     match out_bytes {
         0 => replaced.into_iter().try_for_each(|key| repository.store().delete(&key))?,
-        _ => flush(&mut out, &mut replaced, are_proved)?,
+        _ => put_full(repository, &mut out, &mut replaced, are_proved)?,
     }
     Ok(count)
 }
+
+/// Puts a pack that is full, and removes those that it replaces.
+fn put_full(
+    repository: &Repository,
+    out: &mut Writer,
+    replaced: &mut Vec<Key>,
+    is_proved: bool,
+) -> Result<()> {
+    let full = std::mem::replace(out, metadata_pack::begin()).into_bytes();
+    // Those it replaces tell what the store has held, so they go only for one that is there.
+    if !append::put_pack(repository, &full)? {
+        replaced.clear();
+        return Ok(());
+    }
+    if let Some(remembered) = repository.remembered().filter(|_| is_proved) {
+        remembered.note_pack(repository.fingerprinter().data(&full));
+    }
+    replaced.drain(..).try_for_each(|key| repository.store().delete(&key))
+}
+
+/// A container, and its sealed section.
+type PackRecord<'a> = (ContainerId, &'a [u8]);
 
 /// Those of a pack's records that are what was written, and whether all are known to be: those of
 /// one that was not compared with its containers are compared now.
 fn sound_records<'a>(
     repository: &Repository,
     bytes: &[u8],
-    records: &[(ContainerId, &'a [u8])],
-) -> Result<(Vec<(ContainerId, &'a [u8])>, bool)> {
+    records: &[PackRecord<'a>],
+) -> Result<(Vec<PackRecord<'a>>, bool)> {
     let hash = repository.fingerprinter().data(bytes);
     let remembered = repository.remembered();
     let was_proved = remembered.is_none_or(|remembered| remembered.is_proved(&hash));

@@ -3,7 +3,7 @@
 //! The scan reads the metadata packs, newest first, as long sequential reads, and the containers
 //! that no pack has, one by one (S3.4, S3.21): those that are newer than a pack before it, because
 //! what is scanned first counts as the newest instance. That is what a collection has written that
-//! was stopped, and the next one goes on with it. That a container exists is told by the list alone.
+//! was stopped, and the next one goes on with it. The list alone tells that a container exists.
 //!
 //! Whoever knows the password can seal a section under the name of another's container, so a pack
 //! proves nothing: its sections are compared with those of the containers, and its hash is

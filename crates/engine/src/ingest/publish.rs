@@ -272,6 +272,19 @@ impl Backup<'_> {
         }
     }
 
+    /// The parent, if it may be built upon (W3).
+    fn parent(
+        &self,
+        session: &Announced,
+        list: &SnapshotList,
+        names: &[String],
+    ) -> Result<Option<Snapshot>> {
+        let remembered = self.repository.remembered();
+        let chosen = parents::choose(self.options, (list, remembered), names)?;
+        let is_live = chosen.as_ref().map(|parent| session.is_live(parent)).transpose()?;
+        Ok(chosen.filter(|_| is_live == Some(true)))
+    }
+
     /// W1 to W4, and the chunk store of the session. A stream has no selection, and no parent.
     fn begin(&self, names: &[String], selection: Option<&Selection>) -> Result<Prepared> {
         if self.fenced >= SESSIONS_MAX {
@@ -282,15 +295,10 @@ impl Backup<'_> {
         let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
         let strays = self.strays(&list)?;
-        let remembered = self.repository.remembered();
-        let choose = |_| parents::choose(self.options, (&list, remembered), names);
-        let chosen = selection.map(choose).transpose()?;
-        let mut parent = chosen.flatten();
-        if let Some(snapshot) = &parent
-            && !session.is_live(snapshot)?
-        {
-            parent = None;
-        }
+        let parent = match selection {
+            Some(_) => self.parent(&session, &list, names)?,
+            None => None,
+        };
         let mode = self.options.lookup.index_mode();
         let manifests = manifests(&session, &list, selection)?;
         let part = selection.and_then(|selection| selection.part.as_ref());
