@@ -303,12 +303,13 @@ fn r147_where_there_is_no_proc_it_is_named_with_what_to_do() {
     sandbox.run(&restore).expect(0);
     sandbox.write("out/one.txt", b"another");
     sandbox.write("source/four", b"four");
-    for arguments in [&["backup", &source][..], &restore] {
+    // Into nothing it is not needed.
+    let elsewhere = ["restore", &place, "--target", &sandbox.arg("other")];
+    run_without_proc(&sandbox, &elsewhere).expect(0);
+    assert_eq!(fs::read(sandbox.path("other/one.txt")).unwrap(), b"one\n");
+    for arguments in [&restore[..], &["backup", &source]] {
         let run = run_without_proc(&sandbox, arguments).expect(3);
         assert!(run.stderr.contains("mount -t proc proc /proc"), "{}", run.stderr);
         assert!(!run.stderr.contains("No such file"), "{}", run.stderr);
     }
-    // Into nothing it is not needed.
-    let restore = ["restore", &place, "--target", &sandbox.arg("other")];
-    run_without_proc(&sandbox, &restore).expect(0);
 }

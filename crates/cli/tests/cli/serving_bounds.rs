@@ -14,6 +14,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What a client needs to put objects that have no name of a store.
+const ALL: &str = "read,append,collect";
+
 /// Time for a server to take notice of something.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -86,9 +89,9 @@ fn r132_no_more_long_bodies_pass_through_at_once_than_may() {
         asking.ask_as(token, &format!("PUT /store/{name}"), &headers, bytes)
     };
     let tokens: Vec<_> = (0..WRITERS_MAX / CLIENT_WRITERS_MAX)
-        .map(|number| client(&asking.sandbox, &format!("client-{number}"), "append", &[]))
+        .map(|number| client(&asking.sandbox, &format!("client-{number}"), ALL, &[]))
         .collect();
-    let other = client(&asking.sandbox, "other", "append", &[]);
+    let other = client(&asking.sandbox, "other", ALL, &[]);
     until(412, || {
         let headers = format!("{CREATE}Content-Length: 1\r\n");
         asking.ask_as(&other, "PUT /store/known", &headers, b"x")
@@ -123,7 +126,7 @@ fn r132_one_client_leaves_room_for_the_bodies_of_others() {
         let usual = ["--memory", "64MiB", "--listen", "127.0.0.1:0", "--plain", "store"];
         Server::start(sandbox, &usual)
     });
-    let other = client(&asking.sandbox, "other", "append", &[]);
+    let other = client(&asking.sandbox, "other", ALL, &[]);
     let first = stalled(&asking, "slow", WHOLE_MAX_BYTES);
     let waiting: Vec<_> = (1..CLIENT_REQUESTS_MAX)
         .map(|number| {
@@ -149,7 +152,7 @@ fn there_are_no_more_uploads_at_once_than_a_server_holds() {
     let asking = Asking::new();
     let clients = UPLOADS_MAX / CLIENT_UPLOADS_MAX + 1;
     let tokens: Vec<_> = (0..clients)
-        .map(|number| client(&asking.sandbox, &format!("client-{number}"), "append", &[]))
+        .map(|number| client(&asking.sandbox, &format!("client-{number}"), ALL, &[]))
         .collect();
     let begin = |token: &str, number: usize| {
         let request = format!("POST /store/run-{number}?uploads");
