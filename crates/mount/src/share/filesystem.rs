@@ -39,8 +39,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Threads that answer what needs no store.
-pub const FREE_THREADS: usize = 2;
+/// Threads that answer what needs no store: one may wait for jobs, the others wait for nobody.
+pub const FREE_THREADS: usize = 3;
 /// Requests that the kernel lets wait which no program waits for: what it reads ahead of stubs is
 /// not to keep it from reading other files.
 const BACKGROUND_REQUESTS: u16 = 512;
@@ -49,6 +49,8 @@ const BACKGROUND_REQUESTS: u16 = 512;
 pub struct ShareFilesystem {
     served: Arc<Served>,
     at_store: Arc<AtStore>,
+    /// Requests that wait for jobs at most, and not behind those that wait for the store.
+    at_jobs: Arc<AtStore>,
     passes_through: bool,
     directories: Directories,
 }
@@ -65,6 +67,7 @@ impl ShareFilesystem {
         Ok(Self {
             served: Arc::new(Served::new(share, tree, problems)?),
             at_store: Arc::new(AtStore::new(threads_at_store)),
+            at_jobs: Arc::new(AtStore::new(1)),
             passes_through: false,
             directories: Directories::default(),
         })
@@ -381,8 +384,12 @@ impl Filesystem for ShareFilesystem {
         if !self.may_wait_to_write(handle.0, &(offset..end)) {
             return answer(self.served.write(handle.0, offset, bytes));
         }
-        let bytes = bytes.to_vec();
-        self.at_store(move |served| answer(served.write(handle.0, offset, &bytes)));
+        let (served, bytes) = (Arc::clone(&self.served), bytes.to_vec());
+        let queue = match self.needs_store(handle.0, &(offset..end)) {
+            true => &self.at_store,
+            false => &self.at_jobs,
+        };
+        queue.answer(move || answer(served.write(handle.0, offset, &bytes)));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
