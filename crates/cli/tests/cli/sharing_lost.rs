@@ -289,7 +289,7 @@ fn r116_what_lies_in_the_place_of_a_share_comes_back_by_its_path() {
     let report = share_command(&sandbox, "repair", "share").expect(0).message("repaired");
     assert!(report["files"].as_u64().unwrap() >= 4, "{report}");
     assert!(contents(&share) == before);
-    let lost = refused.stderr.split("--lost ").nth(1).unwrap().split('\'').next().unwrap();
-    sandbox.run(&["share", "remove", "--lost", lost]).expect(0);
+    let lost = refused.stderr.split("--lost ").nth(1).unwrap().split(' ').next().unwrap();
+    sandbox.run(&["share", "remove", "--lost", lost, "--final"]).expect(0);
     sandbox.run(&create).expect(0);
 }

@@ -175,7 +175,7 @@ pub fn refuse_used(list: &SnapshotList, directory: &Path) -> Result<()> {
         format!(
             "the store has data of the share {} at '{shown}'; 'onefold share repair {shown}' \
              brings it back into files that show zeros in its place; then 'onefold share remove \
-             --lost {share}' gives up what is left of it",
+             --lost {share} --final' gives up what is left of it",
             share.short()
         ),
     ))
