@@ -6,7 +6,7 @@
 //! that cannot be read or understood changes nothing: the clients that were known stay, and the
 //! operator is told.
 //!
-//! Of connections no more are taken at once than there are places ([`crate::connections`]), the
+//! Of connections no more are taken at once than there are places (`connections.rs`), the
 //! rest is closed; one that says nothing ends after half a minute.
 //!
 //! To end, no more connections are taken, and requests that are on their way have

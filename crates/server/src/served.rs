@@ -8,7 +8,7 @@
 //! although its put has failed stays on its way until the server starts anew, which settles all
 //! that is visible once.
 //!
-//! What is deleted may be kept for a while beside the store ([`crate::kept`]).
+//! What is deleted may be kept for a while beside the store (`kept.rs`).
 //!
 //! # Invariants
 //! A deletion is durable before it is acknowledged, also that of what is gone already, and not

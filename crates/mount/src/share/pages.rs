@@ -4,7 +4,7 @@
 //! When a stub is closed it is noted when it had been modified and changed. If it says the same
 //! when it is opened again, nobody has touched it below, and the kernel may go on using its pages.
 //! Whatever is done to a stub below sets when it was changed. Of all else the kernel forgets what
-//! it has before anybody has the file open ([`Pages::settle`]).
+//! it has before anybody has the file open (`settle`).
 //!
 //! # Invariants
 //! - While somebody has a file open nobody has its pages forgotten. A write is in the kernel's page
