@@ -89,7 +89,8 @@ impl Snapshots {
         Self::of(SnapshotList::load(repository), repository, output)
     }
 
-    /// The same by the records themselves, for whoever forgets what they say.
+    /// Lists the snapshots by their own records, without checkpoints, which a command that forgets
+    /// does not believe.
     pub fn load_unaided(repository: &Repository, output: &Arc<Output>) -> Result<Self> {
         Self::of(SnapshotList::load_unaided(repository), repository, output)
     }

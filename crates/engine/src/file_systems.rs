@@ -1,4 +1,4 @@
-//! What can be relied upon on file systems of other programs and machines.
+//! Properties of file systems: trusted inode numbers, late errors, true ends of listings.
 
 use onefold_types::{Error, ErrorKind};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};

@@ -1,31 +1,34 @@
-//! What a machine has done and seen itself in a store, remembered among its user's own files.
+//! A machine's own memory of a store: the snapshots that it saved, and the packs that it proved.
 //!
-//! Whoever knows the password of a store, and may put objects and delete none, can put some that
-//! lie: a snapshot of this machine that it never saved, whose files look unchanged, or a pack that
-//! says that a container holds nothing. So what spares reading rests on what is remembered here.
+//! A client with the password that may only append can put objects that lie: a snapshot that this
+//! machine never saved, whose files look unchanged, or a pack that empties a container. So a backup
+//! skips a file, and a collection believes a pack, only by this memory (docs/PROTOCOL.md, section
+//! 11).
 //!
 //! # Layout
-//! One file for each store, a record that is sealed under the store's id: a varint count and the
-//! ids of snapshots, in the order in which they were saved; a varint count and the hashes of packs.
+//! One file for each store, among the user's own: a record sealed under the store's id. It holds a
+//! varint count and the ids of snapshots, in the order in which they were saved; then a varint
+//! count and the hashes of packs.
 //!
 //! # Invariants
-//! What is not remembered is looked at again: files are read, packs are compared with their
-//! containers. A file that is missing, damaged or somebody else's costs time and nothing else.
+//! - The engine looks again at everything that is not here: it reads files, and compares packs.
+//! - A memory that is missing, damaged or forged by another store costs time, and no data.
 //!
 //! # Concurrency
-//! Processes of a machine take turns: each locks the directory, reads the file again, adds what is
-//! new and puts another file in its place.
+//! Processes of a machine take turns: each locks the directory, reads the file again, adds its news
+//! and replaces the file.
 
 use onefold_crypto::{Purpose, Vault};
 use onefold_format::wire::{Reader, Writer};
+use onefold_store::open_own;
 use onefold_types::environment::Randomness;
 use onefold_types::error::Context;
 use onefold_types::{Error, Fingerprint, Result, SessionId, StoreId};
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -107,14 +110,9 @@ impl Remembered {
     }
 
     fn read(&self, directory: &Path) -> Result<Facts> {
-        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
-        let file = File::options().read(true).custom_flags(flags).open(self.file_in(directory));
-        let file = file.context(|| "opening it")?;
+        let file = open_own(&self.file_in(directory)).context(|| "opening it")?;
         let mut sealed = Vec::new();
-        // What is no file may have no end, or never begin.
-        if file.metadata().context(|| "its status")?.is_file() {
-            file.take(LENGTH_MAX_BYTES).read_to_end(&mut sealed).context(|| "reading it")?;
-        }
+        file.take(LENGTH_MAX_BYTES).read_to_end(&mut sealed).context(|| "reading it")?;
         Facts::decode(&self.vault.open_record(Purpose::Session, &self.store.0, &sealed)?)
     }
 
@@ -175,32 +173,5 @@ impl Facts {
         }
         reader.finish()?;
         Ok(facts)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_more_snapshots_and_packs_than_are_remembered_the_first_go() {
-        let session = |number: usize| {
-            let mut id = [0; 16];
-            id[..8].copy_from_slice(&number.to_le_bytes());
-            SessionId(id)
-        };
-        let mut facts = Facts::default();
-        (0..=SNAPSHOTS_MAX).for_each(|number| facts.note_saved(session(number)));
-        assert_eq!(facts.snapshots.len(), SNAPSHOTS_MAX);
-        assert_eq!(facts.snapshots.first(), Some(&session(1)));
-        for number in 0..=PACKS_MAX {
-            let mut hash = [0; 32];
-            hash[..8].copy_from_slice(&number.to_le_bytes());
-            facts.packs.insert(Fingerprint(hash));
-        }
-        let encoded = facts.encode();
-        assert!((encoded.len() as u64) < LENGTH_MAX_BYTES);
-        let decoded = Facts::decode(&encoded).unwrap();
-        assert_eq!((decoded.snapshots, decoded.packs.len()), (facts.snapshots, PACKS_MAX));
     }
 }

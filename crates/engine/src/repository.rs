@@ -278,9 +278,8 @@ impl Repository {
         })
     }
 
-    /// The same for a program of a machine that shares the store with others, whose objects may
-    /// lie: what spares reading is remembered in this directory. Where this is not said every
-    /// object that opens is believed.
+    /// A store that the machine shares with others, whose objects may lie: this directory has the
+    /// machine's own memory of it. A repository without one believes every object that opens.
     #[must_use]
     pub fn remembering_in(self, directory: Option<PathBuf>) -> Self {
         let (store, vault) = (self.store_id, Arc::clone(&self.vault));
@@ -289,7 +288,7 @@ impl Repository {
         Self { remembered: Some(Arc::new(remembered)), ..self }
     }
 
-    /// What this machine remembers of the store; `None` if every object that opens is believed.
+    /// The machine's own memory of the store; `None` if it believes every object that opens.
     #[must_use]
     pub fn remembered(&self) -> Option<&Remembered> {
         self.remembered.as_deref()

@@ -4,9 +4,10 @@
 //! change and its tombstone, after which its space can be collected and nothing brings it back
 //! (F1). Either is checked for all snapshots named before anything is written (R49): one that is on
 //! hold or does not exist refuses the whole request. Both may be repeated; what is done already is
-//! passed over. Checkpoints are not asked what is on hold or how old it is: whoever may append can
-//! have put one. A hold that is decided meanwhile, beside a request that has begun, is obeyed: its
-//! snapshot stays (R89). `change` is what `hold`, `release`, `tag` and `describe` do.
+//! passed over. Holds and dates come from the records themselves: a checkpoint may be a lie of a
+//! client that may only append. A hold that is decided meanwhile, beside a request that has begun,
+//! is obeyed: its snapshot stays (R89). `change` is what `hold`, `release`, `tag` and `describe`
+//! do.
 
 use crate::repository::Repository;
 use crate::session::changes::{self, Attributes, Said};
@@ -102,7 +103,7 @@ pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -
     let list = SnapshotList::load_unaided(repository)?;
     let mut forgotten = 0;
     for snapshot in list.snapshots.iter().filter(|one| one.hidden && !one.record.hold) {
-        // Nobody has hidden it before it was saved: a clock was wrong.
+        // Hidden before it was saved: a clock was wrong, so its age is unknown.
         if snapshot.record.finished_ns >= moment_ns {
             continue;
         }

@@ -31,17 +31,25 @@ pub fn open(
 ) -> rustix::io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
     let open = |flags| rustix::fs::openat(&directory, name, flags, Mode::empty()).map(File::from);
-    // That a file is saved is no access of its owner, who alone may have it not noted.
-    let ask = || match open(flags | OFlags::NOATIME) {
-        Err(Errno::PERM) => open(flags),
-        opened => opened,
-    };
+    let ask = || quietly(flags, open);
     let may_ask = || {
         let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         Ok(is_file && interrupt.check().is_ok())
     };
     ask_again(ask, may_ask)
+}
+
+/// Opens a file so that its time of access stays as it is, where the system permits that to the
+/// caller: to the owner, and to root.
+pub fn quietly<T>(
+    flags: OFlags,
+    open: impl Fn(OFlags) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        opened => opened,
+    }
 }
 
 /// Asks for a file again and again as long as somebody has a lease of it, and as `may_ask` says so.

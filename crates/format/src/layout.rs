@@ -59,7 +59,7 @@ pub const MARKS: &str = "marks";
 pub const FATES: &str = "fates";
 /// What is said about snapshots after they were made.
 pub const CHANGES: &str = "changes";
-/// Which changes may say that a snapshot is forgotten for good.
+/// Permissions for changes to forget their snapshots for good.
 pub const FINALS: &str = "finals";
 /// What decided names say, said again.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -222,7 +222,7 @@ pub fn change(name: ChangeName) -> String {
     format!("{CHANGES}/{name}")
 }
 
-/// Where whoever may collect says that a change may be the last one.
+/// Where the permission for a change to be the last one lies.
 #[must_use]
 pub fn finality(name: ChangeName) -> String {
     format!("{FINALS}/{name}")

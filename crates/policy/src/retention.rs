@@ -277,8 +277,8 @@ fn decide_group(
     decisions
 }
 
-/// Sees to it that what is kept is not all empty, nor all partial: a disk that is not mounted gives
-/// empty snapshots, one that fails gives some that lack much, and they would push out the others.
+/// Keeps a snapshot with content, and a whole one, in each group. A disk that is not mounted gives
+/// empty snapshots, and one that fails gives partial ones; they would push out the others.
 fn keep_a_whole_one(members: &[&Candidate], decisions: &mut [Decision]) {
     if decisions.iter().all(|decision| !decision.keep) {
         return;

@@ -116,7 +116,7 @@ impl ObservedConnector {
         Self { answer_max, server, trusted: None }
     }
 
-    /// The same, for servers that have one of these certificates, and no others.
+    /// A connector that trusts servers with one of these certificates, and no others.
     pub fn trusting(self, trusted: Vec<Certificate>) -> Self {
         Self { trusted: Some(trusted), ..self }
     }

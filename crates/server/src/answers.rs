@@ -53,7 +53,7 @@ impl Failure {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", said)
     }
 
-    /// The same in words that `replaced` makes of its own.
+    /// A failure with its text replaced.
     pub fn said_as(mut self, replaced: impl FnOnce(String) -> String) -> Self {
         self.said = replaced(self.said);
         self

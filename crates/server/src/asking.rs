@@ -147,8 +147,9 @@ impl Asking {
         may(&self.name, &self.client, right)
     }
 
-    /// Who may only append puts objects of a store and nothing else, decides nothing that makes
-    /// others delete, hide or stop, and nothing about sessions of others.
+    /// Refuses a put that the client has no right to. A client without the right to collect puts
+    /// objects of FORMAT's layout only, none by which others delete, hide or stop, and none of
+    /// another client's session.
     pub fn may_put(&self, key: &Key) -> Result<(), Failure> {
         self.may(Right::Append)?;
         let is_own = |id| self.served.puts.is_own(&self.served.store, &self.name, id);

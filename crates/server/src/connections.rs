@@ -1,12 +1,12 @@
-//! Connections: how many there are, of whom, and that answers are taken.
+//! Connections: how many a server takes, from which addresses, and for how long.
 //!
 //! # Algorithm
-//! A connection has a [`Place`] from its first byte to its last; one that gets none is closed. Of a
-//! place that is among the last ones, of all or of its address, each request is answered with the
-//! end of the connection: who has nothing to ask holds no place that others wait for.
+//! A connection has a [`Place`] from its first byte to its last; the server closes one that gets
+//! none. When few places are left, in all or for an address, the server ends each connection behind
+//! its answer, so that no idle client holds a place for which others wait.
 //!
-//! A stream of which nobody takes what is written ([`Bounded`]) fails after a while, and so ends
-//! its connection. That is measured where bytes leave, below TLS.
+//! A stream ([`Bounded`]) fails, and ends its connection, when its client takes no byte of an
+//! answer for too long. The time is measured below TLS, where bytes leave.
 //!
 //! # Invariants
 //! There are no more places than the process may have open files for.
@@ -29,7 +29,7 @@ use tokio::time::Sleep;
 /// Of places that are free, the part that is the last ones.
 const LAST_PART: usize = 4;
 
-/// How many connections there may be where so many files may be open, and stores have so many.
+/// The connections that a process with this limit of open files takes beside its stores' files.
 pub fn connections_max(open_files: usize, of_stores: usize) -> usize {
     let left = open_files.saturating_sub(of_stores + OWN_FILES);
     (left / CONNECTION_FILES).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX)
@@ -55,7 +55,7 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many; all of them for one address, if that is the one of a proxy.
+    /// Places for `max` connections; one address may have all of them if a proxy is in front.
     pub fn new(max: usize, are_by_proxy: bool) -> Self {
         let of_address_max = if are_by_proxy { max } else { ADDRESS_CONNECTIONS_MAX.min(max) };
         Self { max, of_address_max, taken: Mutex::default() }
@@ -125,11 +125,11 @@ impl<I, S> Accept<I, S> for BoundedAcceptor {
     }
 }
 
-/// A stream of which what is written has to be taken.
+/// A stream whose client has to take the bytes of answers.
 pub struct Bounded<I> {
     stream: I,
     patience: Duration,
-    /// As long as nothing can be written.
+    /// Runs while the client takes nothing.
     late: Option<Pin<Box<Sleep>>>,
 }
 

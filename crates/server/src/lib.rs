@@ -62,7 +62,7 @@ mod notices;
 mod objects;
 mod open_uploads;
 mod pieces;
-pub mod puts;
+mod puts;
 mod requests;
 pub mod running;
 pub mod served;

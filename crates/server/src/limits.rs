@@ -11,7 +11,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// Connections at once from one address, or from one network of 64 bits where addresses have 128.
 /// Clients behind one router share it. Where all come by a proxy on this machine it does not hold.
 pub const ADDRESS_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4;
-/// However few files may be open, so many connections are tried.
+/// Connections that a server takes, however few files it may open.
 pub const CONNECTIONS_MIN: usize = 8;
 /// Files that a server has open beside those of stores and connections.
 pub const OWN_FILES: usize = 16;
@@ -28,7 +28,7 @@ pub const OWN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("not zero");
 pub const WHOLE_MAX_BYTES: u64 = 8 << 20;
 /// Longer bodies, which pass through, at once: each holds a thread.
 pub const WRITERS_MAX: usize = 32;
-/// The same of one client.
+/// Longer bodies of one client, which pass through, at once.
 pub const CLIENT_WRITERS_MAX: usize = WRITERS_MAX / 4;
 /// Uploads in parts that are open at once: each holds a thread.
 pub const UPLOADS_MAX: usize = 64;
@@ -58,7 +58,7 @@ pub struct Patience {
     pub head: Duration,
     /// For the next piece of a body, or for room to hold one.
     pub idle: Duration,
-    /// For somebody to take the next bytes of an answer.
+    /// For the client to take the next bytes of an answer.
     pub answer: Duration,
     /// For the rest of a body that was refused already.
     pub drain: Duration,

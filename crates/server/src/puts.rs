@@ -1,14 +1,14 @@
-//! Who has put what: a log beside each store.
+//! The log beside each store: which client has put which object.
 //!
 //! # Layout
 //! `DIR.puts` has a line for each object: nanoseconds since 1970, the client and the key, with a
-//! space between. Of several lines about one key the last one counts: those before it are of puts
-//! that failed.
+//! space between. The last line about a key counts; earlier ones are of puts that failed. A line
+//! feed begins each line, so a line that was cut short spoils no other one.
 //!
 //! # Invariants
-//! - The line is written before the object can be seen. It is not synced: after a power loss the
-//!   last lines may be missing, and nobody is known to have put those objects.
-//! - Who has announced a session is known for as long as it is announced.
+//! - The server writes the line before the object can be seen. It does not sync the log: after a
+//!   power loss the last lines may be missing.
+//! - The server knows which client has announced a session for as long as the session is announced.
 
 use onefold_format::layout::{self, Kind};
 use onefold_store::{Blobs as _, Key, LocalStore};
@@ -22,21 +22,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// An object and who has put it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Put {
-    /// When, in nanoseconds since 1970 by the server's clock.
-    pub time_ns: i64,
-    /// The client.
-    pub client: String,
-    /// The object.
-    pub key: String,
-}
-
 /// The log of one store.
 pub struct Puts {
     file: Mutex<File>,
-    /// Who has announced sessions that are announced still.
+    /// The client that has announced each session that is announced still.
     announced: Mutex<BTreeMap<SessionId, String>>,
 }
 
@@ -46,20 +35,21 @@ impl Puts {
         let path = path_of(directory);
         let what = || format!("opening '{}'", path.display());
         let file = File::options().append(true).create(true).mode(0o600).open(&path);
+        let file = file.context(what)?;
         let mut announced = BTreeMap::new();
-        read(directory, &mut |put| {
-            if let Some(Kind::Announced(session)) = Kind::of(&put.key) {
-                announced.insert(session, put.client);
+        read(&path, &mut |client, key| {
+            if let Some(Kind::Announced(session)) = Kind::of(key) {
+                announced.insert(session, client.to_owned());
             }
         })?;
         announced.retain(|session, _| is_announced(store, *session));
-        Ok(Self { file: file.context(what)?.into(), announced: announced.into() })
+        Ok(Self { file: file.into(), announced: announced.into() })
     }
 
     /// Notes that a client is about to put an object.
     pub fn note(&self, client: &str, key: &Key) -> Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let line = format!("{now} {client} {key}\n");
+        let line = format!("\n{now} {client} {key}");
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         match file.write_all(line.as_bytes()).context(|| "noting who puts it") {
             // A full device is told by the object, which may be what frees some room.
@@ -79,7 +69,7 @@ impl Puts {
         }
     }
 
-    /// Whether a session is announced, and by nobody else than this client as far as is known.
+    /// Whether a session is announced, and no other client is known to have announced it.
     pub fn is_own(&self, store: &LocalStore, client: &str, session: SessionId) -> bool {
         match self.announced().get(&session) {
             Some(owner) => owner == client,
@@ -104,21 +94,50 @@ fn is_announced(store: &LocalStore, session: SessionId) -> bool {
     key.is_ok_and(|key| store.size(&key).is_ok())
 }
 
-/// Reads what the log of the store in a directory says. What is no whole line says nothing.
-pub fn read(directory: &Path, each: &mut dyn FnMut(Put)) -> Result<()> {
-    let path = path_of(directory);
+/// Reads a log: calls `each` with the client and the key of each whole line.
+fn read(path: &Path, each: &mut dyn FnMut(&str, &str)) -> Result<()> {
     let failed = |cause| Error::io(format!("reading '{}'", path.display()), cause);
-    let file = match File::open(&path) {
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        file => BufReader::new(file.map_err(failed)?),
-    };
-    for line in file.lines() {
+    for line in BufReader::new(File::open(path).map_err(failed)?).split(b'\n') {
         let line = line.map_err(failed)?;
-        if let [time, client, key] = line.split(' ').collect::<Vec<_>>()[..]
-            && let Ok(time_ns) = time.parse()
+        if let [_, client, key] = String::from_utf8_lossy(&line).split(' ').collect::<Vec<_>>()[..]
         {
-            each(Put { time_ns, client: client.to_owned(), key: key.to_owned() });
+            each(client, key);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r150_a_session_is_of_who_announced_it_also_after_a_torn_line_and_a_new_start() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("store");
+        let store = LocalStore::create(&directory).unwrap();
+        let (one, other) = (SessionId([1; 16]), SessionId([2; 16]));
+        let announce = |session, client: Option<&str>| {
+            let key = Key::new(layout::session_announced(session)).unwrap();
+            if let Some(client) = client {
+                Puts::open(&directory, &store).unwrap().note(client, &key).unwrap();
+            }
+            store.put(&key, b"x").unwrap();
+        };
+        announce(one, Some("mine"));
+        let mut log = File::options().append(true).open(path_of(&directory)).unwrap();
+        log.write_all(b"\n1 theirs sessions/\xff").unwrap();
+        // Nobody knows whose the other one is: its line was lost.
+        announce(other, None);
+        let puts = Puts::open(&directory, &store).unwrap();
+        let key = Key::new(layout::tombstone(one)).unwrap();
+        puts.note("mine", &key).unwrap();
+        let is_own = |client, session| puts.is_own(&store, client, session);
+        assert!(is_own("mine", one) && !is_own("theirs", one));
+        assert!(is_own("mine", other) && is_own("theirs", other));
+        assert!(!is_own("mine", SessionId([3; 16])), "it is not announced");
+        let mut last = String::new();
+        read(&path_of(&directory), &mut |_, key| key.clone_into(&mut last)).unwrap();
+        assert_eq!(last, key.as_str());
+    }
 }

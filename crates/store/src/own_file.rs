@@ -1,7 +1,7 @@
 //! Opens files of the program's own: those of caches and of what it remembers.
 //!
-//! Nothing rests on one of them, so whatever lies in its place must not hold anybody up: a pipe
-//! that nobody writes to would, and a device might.
+//! No data rests on such a file, so opening one never waits: a pipe without a writer would block,
+//! and a device might.
 
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// Those of the system; `InvalidInput` for what is no regular file.
+/// Errors of the system; `InvalidInput` if it is no regular file.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;

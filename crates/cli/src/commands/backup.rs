@@ -9,6 +9,7 @@ use crate::commands::look_up;
 use crate::commands::tag::refuse_bad;
 use crate::context::{Access, Context, bounded, host_name, program, user_name};
 use crate::exit::Outcome;
+use crate::known_stores;
 use crate::reference::Snapshots;
 use crate::size::{ByteSize, counted, human};
 use crate::time;
@@ -199,7 +200,15 @@ impl BackupArguments {
     fn parent_choice(&self, context: &Context, repository: &Repository) -> Result<ParentChoice> {
         match (&self.parent, self.force) {
             (_, true) => Ok(ParentChoice::None),
-            (None, _) => Ok(ParentChoice::Newest),
+            (None, _) => {
+                if !self.is_stream() && known_stores::remembered_in().is_none() {
+                    context.output.warning(
+                        "this backup reads all files, as there is no place to remember what this \
+                         machine has saved: set ONEFOLD_STATE_DIR or HOME",
+                    );
+                }
+                Ok(ParentChoice::Newest)
+            }
             (Some(reference), _) => {
                 let snapshots = Snapshots::load(repository, &context.output)?;
                 let found = snapshots.resolve(reference, &SnapshotFilter::default())?;

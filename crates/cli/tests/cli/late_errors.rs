@@ -1,6 +1,7 @@
 //! File systems that tell of errors late, or tell other ones than there are.
 
 use crate::folding::{Folding, UNLISTED, UNWRITTEN};
+use crate::full_devices::Mounted;
 use crate::mounted::can_mount;
 use crate::support::{Sandbox, holds};
 
@@ -22,6 +23,32 @@ fn r140_a_served_file_that_could_not_be_written_is_told_and_removed() {
     assert!(!sandbox.path("served").join(UNWRITTEN).exists());
     for name in ["served/one", "served/zero"] {
         assert!(holds(&sandbox.path(name), b"bytes"), "{name}");
+    }
+}
+
+/// HELD_MAX in restore/durable.rs, and one more.
+#[test]
+fn r140_what_is_restored_onto_more_file_systems_than_are_held_open_arrives() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_store();
+    let names: Vec<String> = (0..33).map(|number| format!("{number}/file")).collect();
+    for name in &names {
+        sandbox.write(&format!("source/{name}"), name.as_bytes());
+    }
+    sandbox.backup(&[]);
+    let _mounted: Vec<_> = (0..33)
+        .map(|number| {
+            let place = sandbox.path(&format!("out/{number}"));
+            Mounted::new("tmpfs", 1 << 20, &place, &place).unwrap()
+        })
+        .collect();
+    let place = format!("latest:{}", sandbox.arg("source"));
+    let restore = ["restore", &place, "--target", &sandbox.arg("out"), "--verify"];
+    sandbox.run(&restore).expect(0);
+    for name in &names {
+        assert!(holds(&sandbox.path("out").join(name), name.as_bytes()), "{name}");
     }
 }
 

@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// One with a certificate of its own, on a free port.
-    fn with_certificate(sandbox: &Sandbox, more: &[&str]) -> Self {
+    pub fn with_certificate(sandbox: &Sandbox, more: &[&str]) -> Self {
         let usual = ["--listen", "127.0.0.1:0", "--own-certificate", "127.0.0.1,localhost"];
         Self::start(sandbox, &[&usual[..], more].concat())
     }

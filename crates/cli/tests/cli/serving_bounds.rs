@@ -3,12 +3,12 @@
 use crate::serving::{Server, client, prepared};
 use crate::serving_requests::{Answer, Asking, CREATE};
 use onefold_server::limits::{
-    CLIENT_REQUESTS_MAX, CLIENT_UPLOADS_MAX, CLIENT_UPLOADS_OVER_MAX, CLIENT_WRITERS_MAX,
-    CONNECTIONS_MAX, PART_MAX_BYTES, UPLOADS_MAX, WHOLE_MAX_BYTES, WRITERS_MAX,
+    ADDRESS_CONNECTIONS_MAX, CLIENT_REQUESTS_MAX, CLIENT_UPLOADS_MAX, CLIENT_UPLOADS_OVER_MAX,
+    CLIENT_WRITERS_MAX, CONNECTIONS_MAX, PART_MAX_BYTES, UPLOADS_MAX, WHOLE_MAX_BYTES, WRITERS_MAX,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -268,4 +268,25 @@ fn no_more_connections_are_taken_than_may_be() {
     until(0, get);
     waiting.pop();
     until(404, get);
+}
+
+/// One address has its part of the connections, and no more until one of them ends.
+#[test]
+fn r131_one_address_takes_no_more_connections_than_its_part_of_a_server() {
+    let (sandbox, _) = prepared(&["store"]);
+    let server = Server::with_certificate(&sandbox, &["store"]);
+    let open = || TcpStream::connect(&server.address).unwrap();
+    // The server closes at once what it does not take.
+    let is_taken = |stream: &mut TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    let mut held: Vec<_> = (0..ADDRESS_CONNECTIONS_MAX).map(|_| open()).collect();
+    assert!(is_taken(held.last_mut().unwrap()));
+    assert!(!is_taken(&mut open()));
+    held.pop();
+    let began = Instant::now();
+    while !is_taken(&mut open()) {
+        assert!(began.elapsed() < PATIENCE, "a place that was given up is not given to others");
+    }
 }

@@ -127,3 +127,20 @@ fn r145_what_is_made_of_a_partial_snapshot_is_partial_and_taking_it_out_says_so(
     let restore = ["restore", &all, "--target", &sandbox.arg("whole")];
     assert_eq!([&restore[..], &["dump", &two]].map(|it| told(run(it).expect(0))), [0, 0]);
 }
+
+#[test]
+fn r155_a_machine_without_a_place_to_remember_is_told_that_it_reads_all_files() {
+    let sandbox = Sandbox::with_source();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let backup = |has_home: bool| {
+        let mut command = sandbox.command(&["--json", "backup", &sandbox.arg("source")]);
+        if !has_home {
+            command.env_remove("HOME");
+        }
+        let run = sandbox.run_command(command).expect(0);
+        let unchanged = run.message("summary")["files_unchanged"].as_u64().unwrap();
+        (unchanged > 0, run.stderr.contains("ONEFOLD_STATE_DIR"))
+    };
+    let runs = [backup(true), backup(true), backup(false), backup(true)];
+    assert_eq!(runs, [(false, false), (true, false), (false, true), (true, false)]);
+}

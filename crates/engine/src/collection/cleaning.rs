@@ -6,6 +6,7 @@
 //!
 //! Every step may be repeated, by any number of collectors at once.
 
+use super::packs::{Compared, Pack};
 use crate::container::reader;
 use crate::index::{FingerprintIndex, append, merge};
 use crate::job::Job;
@@ -134,7 +135,7 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     Ok(count)
 }
 
-/// Puts a pack that is full, and removes those that it replaces.
+/// Stores a full pack, and removes the packs that it replaces.
 fn put_full(
     repository: &Repository,
     out: &mut Writer,
@@ -156,26 +157,20 @@ fn put_full(
 /// A container, and its sealed section.
 type PackRecord<'a> = (ContainerId, &'a [u8]);
 
-/// Those of a pack's records that are what was written, and whether all are known to be: those of
-/// one that was not compared with its containers are compared now.
+/// The records of a pack that are what was written, and whether all of these are proved. A pack
+/// that was not compared with its containers is compared now.
 fn sound_records<'a>(
     repository: &Repository,
     bytes: &[u8],
     records: &[PackRecord<'a>],
 ) -> Result<(Vec<PackRecord<'a>>, bool)> {
-    let hash = repository.fingerprinter().data(bytes);
-    let remembered = repository.remembered();
-    let was_proved = remembered.is_none_or(|remembered| remembered.is_proved(&hash));
-    let (mut sound, mut is_proved) = (Vec::new(), true);
+    let (mut sound, mut has_unread) = (Vec::new(), false);
+    let mut pack = Pack::of(repository, bytes);
     for (id, section) in records {
-        if !was_proved {
-            match reader::read_sealed_section(repository, *id) {
-                Ok(own) if own == **section => {}
-                Ok(_) => continue,
-                // Gone, or the pack is all that tells what it had.
-                Err(error) if error.is_unreadable() => is_proved = false,
-                Err(error) => return Err(error),
-            }
+        match pack.compare(*id, section)? {
+            Compared::Same => {}
+            Compared::Unread => has_unread = true,
+            Compared::Other(_) | Compared::Gone => continue,
         }
         match reader::open_section(repository, *id, &mut section.to_vec()) {
             Ok(_) => sound.push((*id, *section)),
@@ -183,7 +178,8 @@ fn sound_records<'a>(
             Err(error) => return Err(error),
         }
     }
-    Ok((sound, is_proved))
+    // What is left of a pack that lied in places is true.
+    Ok((sound, !has_unread))
 }
 
 /// Removes the quarantine of containers that are gone.

@@ -5,25 +5,23 @@
 //! what is scanned first counts as the newest instance. That is what a collection has written that
 //! was stopped, and the next one goes on with it. The list alone tells that a container exists.
 //!
-//! Whoever knows the password can seal a section under the name of another's container, so a pack
-//! proves nothing: its sections are compared with those of the containers, and its hash is
-//! remembered where all are the same ([`crate::remembered`]). A program for which that is not
-//! remembered anywhere believes every section that opens.
+//! A pack proves nothing by itself: it is compared with the containers first ([`super::packs`]).
 //!
 //! Names follow a clock, so their order is a preference. A section that does not open in its
 //! container is looked for in every pack before the scan fails.
 //!
 //! Memory: some 64 bytes a container; a section or a pack at a time.
 
+use super::packs::{self, Compared, Pack};
 use crate::container::list;
 use crate::container::reader::{self, OpenedSection};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::evidence;
 use onefold_format::container::MetadataSection;
-use onefold_format::{layout, metadata_pack};
-use onefold_store::{Foresight, Key, foresee};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, SessionId};
+use onefold_format::layout;
+use onefold_store::Key;
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -133,22 +131,7 @@ impl Inventory {
         job: &Job,
         each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
     ) -> Result<ScanCounters> {
-        self.scan_told(repository, (wanted, false), job, &mut |ordinal, opened| {
-            each(ordinal, &opened.section)
-        })
-    }
-
-    /// The same by what the containers themselves say, for whoever is about to delete them: whoever
-    /// knows the password can have a pack say that a container holds nothing. A pack is asked only
-    /// for a section that does not open in its container.
-    pub fn scan_containers(
-        &self,
-        repository: &Repository,
-        wanted: &dyn Fn(&InventoryItem) -> bool,
-        job: &Job,
-        each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
-    ) -> Result<ScanCounters> {
-        self.scan_told(repository, (wanted, true), job, &mut |ordinal, opened| {
+        self.scan_opened(repository, (wanted, false), job, &mut |ordinal, opened| {
             each(ordinal, &opened.section)
         })
     }
@@ -163,7 +146,7 @@ impl Inventory {
         let mut older = BTreeSet::new();
         if repository.vault().has_older_generations() {
             let is_sound = |container: &InventoryItem| container.sound;
-            self.scan_told(repository, (&is_sound, false), job, &mut |ordinal, opened| {
+            self.scan_opened(repository, (&is_sound, false), job, &mut |ordinal, opened| {
                 let container = self.containers.get(ordinal).filter(|_| opened.is_of_older_keys);
                 older.extend(container.map(|container| container.id));
                 Ok(())
@@ -172,7 +155,10 @@ impl Inventory {
         Ok(older)
     }
 
-    fn scan_told(
+    /// Scans sections as [`Self::scan`] does, and tells how old their seals are. Where containers
+    /// come first, a pack is asked only for a section that does not open in its container: a
+    /// collection deletes nothing by what a pack says.
+    pub fn scan_opened(
         &self,
         repository: &Repository,
         (wanted, are_containers_first): (&dyn Fn(&InventoryItem) -> bool, bool),
@@ -260,14 +246,20 @@ impl Inventory {
                 continue;
             };
             counters.packs += 1;
+            let records = packs::newest_first(&bytes);
             let mut pack = Pack::of(repository, &bytes);
-            let _foreseen = pack.foresee(repository, self);
-            for (id, sealed) in metadata_pack::read(&bytes).unwrap_or_default().into_iter().rev() {
-                let Some(ordinal) = self.ordinal(id) else { continue };
-                let mut sealed = pack.section_of(repository, id, sealed)?;
-                if !left[ordinal] {
+            let listed = records.iter().filter(|(id, _)| self.ordinal(*id).is_some());
+            let _foreseen = pack.foresee(listed.map(|(id, _)| *id));
+            for (id, sealed) in records {
+                // Also one that was not listed: it may have been stored since.
+                let own = match pack.compare(id, sealed)? {
+                    Compared::Other(own) => Some(own),
+                    Compared::Same | Compared::Unread | Compared::Gone => None,
+                };
+                let Some(ordinal) = self.ordinal(id).filter(|ordinal| left[*ordinal]) else {
                     continue;
-                }
+                };
+                let mut sealed = own.unwrap_or_else(|| sealed.to_vec());
                 match reader::open_section_told(repository, id, &mut sealed) {
                     Ok(opened) => {
                         left[ordinal] = false;
@@ -322,61 +314,5 @@ impl Inventory {
         let found = |id: ContainerId| self.ordinal(id).and_then(|at| self.containers.get(at));
         let is_gone = |id: &ContainerId| found(*id).is_none_or(|container| !container.readable);
         covered.iter().copied().filter(is_gone).collect()
-    }
-}
-
-/// A pack while its sections are compared with those of the containers.
-struct Pack<'a> {
-    bytes: &'a [u8],
-    hash: Fingerprint,
-    /// Whether this was done before.
-    was_proved: bool,
-    is_true: bool,
-}
-
-impl<'a> Pack<'a> {
-    fn of(repository: &Repository, bytes: &'a [u8]) -> Self {
-        let hash = repository.fingerprinter().data(bytes);
-        let remembered = repository.remembered();
-        let was_proved = remembered.is_none_or(|remembered| remembered.is_proved(&hash));
-        Self { bytes, hash, was_proved, is_true: true }
-    }
-
-    /// Says which tails of containers will be read.
-    fn foresee<'r>(&self, repository: &'r Repository, inventory: &Inventory) -> Foresight<'r> {
-        let records = match self.was_proved {
-            true => Vec::new(),
-            false => metadata_pack::read(self.bytes).unwrap_or_default(),
-        };
-        let present = records.into_iter().rev().filter(|(id, _)| inventory.ordinal(*id).is_some());
-        let asked = present.filter_map(|(id, _)| reader::asked_tail(id).ok());
-        foresee(repository.store(), asked.collect())
-    }
-
-    /// The sealed section of a container that is there: its own, unless that cannot be read.
-    fn section_of(
-        &mut self,
-        repository: &Repository,
-        id: ContainerId,
-        sealed: &[u8],
-    ) -> Result<Vec<u8>> {
-        if self.was_proved {
-            return Ok(sealed.to_vec());
-        }
-        match reader::read_sealed_section(repository, id) {
-            Ok(own) => {
-                self.is_true &= own == sealed;
-                Ok(own)
-            }
-            Err(error) if error.is_unreadable() => {
-                self.is_true = false;
-                Ok(sealed.to_vec())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn proved(self) -> Option<Fingerprint> {
-        (self.was_proved || self.is_true).then_some(self.hash)
     }
 }

@@ -20,8 +20,8 @@ pub const BLOCK_BYTES: u64 = 512;
 
 /// An inode change this recent may be followed by another one with the same time stamp.
 const RACY_NS: i64 = 50_000_000;
-/// The same for file systems that keep whole seconds only. A second is long enough for a change
-/// after the file was read, and many of them are of servers, whose clocks may be behind by as much.
+/// An inode change in whole seconds is distrusted for longer: a second is long enough for a change
+/// after the read, and the clock of the file's server may be behind by as much.
 const RACY_WHOLE_SECONDS_NS: i64 = 120_000_000_000;
 
 /// The entry that a file status describes, without content, target or attributes.

@@ -35,6 +35,7 @@ use crate::job::Interrupt;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile, permissions, stub_file, times};
 use crate::tree::{FileReader, TreeReader};
+use crate::user_file;
 use onefold_format::node::{Entry, Reference, Time};
 use onefold_format::stub::{Stub, StubOwner};
 use onefold_lease::Lease;
@@ -201,13 +202,7 @@ fn open_stored(directory: &OwnedFd, stored: &Entry) -> Result<Result<(File, Entr
         Err(errno) => return Err(Error::io("its status", errno.into())),
     };
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // That a job compares it is no access; who may not leave that out does it all the same.
-    let open = |flags| permissions::open_at(directory, name, flags);
-    let opened = match open(flags | OFlags::NOATIME) {
-        Err(Errno::PERM) => open(flags),
-        opened => opened,
-    };
-    match opened {
+    match user_file::quietly(flags, |flags| permissions::open_at(directory, name, flags)) {
         Ok(file) => {
             let before = crate::ingest::attributes::entry_of(Vec::new(), &stat);
             Ok(Ok((File::from(file), before)))

@@ -9,9 +9,9 @@
 //! 1. It is *lost* if it has the size and the time of that version and no attribute, and zeros
 //!    where the version has data: everywhere, or, of a stub of which something had come back, in
 //!    some granule. Copies may round times.
-//!    One of another time *may be* lost if it is another file, has holes where that version has
-//!    data, and elsewhere data of it: so looks a copy of a stub that was written to. In a copy of a
-//!    share it may be if it has nothing but zeros.
+//!    A file of another time *may be* lost if it is another file, has holes where that version has
+//!    data, and elsewhere a block of that version: a sparse copy of a stub that was written to
+//!    looks like this. In a copy of a share a file of zeros may be lost, whatever its time.
 //! 2. A file that was not touched since the manifest was made is what the manifest says.
 //! 3. Who repairs makes a lost file a stub again, of the version that the manifest names. Granules
 //!    that hold something else than zeros are the file's own.
@@ -20,8 +20,8 @@
 //! - A lost file is no version of anything: no job stores it.
 //! - As long as a file is lost, or could not be looked at, no manifest of the directory is
 //!   forgotten, and no job stores that file.
-//! - Whoever really writes zeros changes the time or the size, which makes a new version. Whoever
-//!   makes holes of what a version has by replacing the file fills them, if they are meant.
+//! - A program that writes zeros changes the time or the size, which makes a new version. A user
+//!   who replaces a file by a sparse one, and means the holes, writes zeros into them.
 //!
 //! # Concurrency
 //! Called with the lock of the share's jobs by whoever changes anything, under a lease of the file.
@@ -57,13 +57,13 @@ use std::sync::Arc;
 /// What is said of one.
 pub const LOST: &str = "it was a stub and lost its attribute: it shows zeros where it has data; \
     the store keeps the data, and 'onefold share repair' makes it whole";
-/// What is said of one that may be one.
+/// The message about a file that may be lost.
 const MAY_BE_LOST: &str = "it shows zeros where the store has data, as a copy of a stub does, and \
     has another time than that; 'onefold restore' brings back what the store has; if the zeros are \
     meant, write them in place of the holes";
 /// More than the block of a file system, less than a granule.
 const LAST_BYTES: u64 = 16 << 10;
-/// Of a file system: what is compared of a file that may be lost.
+/// A block of a file that may be lost is compared with the store.
 const BLOCK_BYTES: usize = 4 << 10;
 /// Lost files of a share that a run goes on beside.
 pub const LOST_FILES_MAX: usize = 1 << 18;
@@ -412,23 +412,28 @@ fn has_lost(file: &File, reader: &FileReader, (size, is_whole): (u64, bool)) -> 
     Ok(has_lost)
 }
 
-/// Whether a file has holes where the store has data, and elsewhere data that the store has.
+/// Whether a file has holes where the store has data, and elsewhere data that the store has. Holes
+/// are found without reading the file, so a file without any costs nothing more.
 fn is_part(file: &File, reader: &FileReader, size: u64) -> Result<bool> {
-    let (mut has_hole, mut has_same) = (false, false);
     let granule_bytes = 1 << granule_log2(size);
+    let (mut holes, mut others) = (Vec::new(), Vec::new());
     for at in (0..size).step_by(granule_bytes) {
         let range = at..size.min(at + granule_bytes as u64);
         match stub_file::own_data(file, at)? {
-            Some(data) if data < range.end => {
-                has_same = has_same || has_same_block(file, reader, range)?;
-            }
-            _ => has_hole = has_hole || has_data(reader, range)?,
-        }
-        if has_hole && has_same {
-            return Ok(true);
+            Some(data) if data < range.end => others.push(range),
+            _ => holes.push(range),
         }
     }
-    Ok(false)
+    let any = |ranges: Vec<Range<u64>>,
+               is_it: fn(&File, &FileReader, Range<u64>) -> Result<bool>| {
+        for range in ranges {
+            if is_it(file, reader, range)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    Ok(any(holes, |_, reader, range| has_data(reader, range))? && any(others, has_same_block)?)
 }
 
 /// Whether a range of a file has a block that is none of zeros and is what the store has.

@@ -164,11 +164,7 @@ pub fn used_at(list: &SnapshotList, address: &ShareAddress) -> Vec<KnownShare> {
 /// Errors: `AlreadyExists`, with what to do.
 pub fn refuse_used(list: &SnapshotList, directory: &Path) -> Result<()> {
     let Ok(directory) = directory.canonicalize() else { return Ok(()) };
-    let is_kept = |id: &SessionId| list.get(*id).is_some_and(|manifest| !manifest.hidden);
-    let mut used = used_at(list, &addresses::here(&directory)).into_iter();
-    let Some(known) = used.find(|known| known.manifests.iter().any(is_kept)) else {
-        return Ok(());
-    };
+    let Some(known) = used_at(list, &addresses::here(&directory)).pop() else { return Ok(()) };
     let (shown, share) = (directory.display(), known.share);
     Err(Error::new(
         ErrorKind::AlreadyExists,

@@ -1,16 +1,15 @@
-//! What a restore wrote has arrived before the restore says so.
+//! Durability of restored files: a restore reports success only after the devices have the data.
 //!
 //! # Algorithm
-//! New files are written without waiting for the device. In the end, and before files are read
-//! again, each file system that holds a directory of the target is written out once (`syncfs`), and
-//! says whether anything could not be written since it was met. A file system that is served by a
-//! program or another machine says so of single files only: each file there is written out before
-//! it is closed. So is each file on a file system of which no directory is known, or for which
-//! there is no room among those that are held open.
+//! The restore writes new files without waiting for the device. At the end, and before it reads
+//! files again, it syncs each file system of the target once (`syncfs`), which reports every write
+//! that failed since the file system was opened. File systems of programs and of other machines
+//! report failures of single files only, so the restore syncs each file there before it closes it.
+//! It does so as well where more file systems are met than it holds open.
 //!
 //! # Invariants
-//! A file system is held open from before the first write on: the kernel tells an open file of what
-//! failed since it was opened, and tells it once.
+//! The restore holds a file system open from before the first write: the kernel reports a failure
+//! once, to the files that were open at that time.
 
 use crate::file_systems::is_served;
 use onefold_types::error::Context;
@@ -38,8 +37,8 @@ struct Held {
 }
 
 impl FileSystems {
-    /// Takes notice of the file system of a directory just opened. Whether each file there is to be
-    /// written out by itself.
+    /// Holds the file system of a directory that was just opened. Returns whether the caller has to
+    /// sync each file there.
     pub fn meet(&self, device: u64, opened: &Arc<OwnedFd>, place: impl FnOnce() -> String) -> bool {
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = met.get(&device) {
@@ -52,7 +51,8 @@ impl FileSystems {
         is_by_file
     }
 
-    /// Has everything arrive that was written to what is held open. What did not, by place.
+    /// Syncs the file systems that are held open. Returns the place and the error of each that
+    /// failed.
     #[must_use]
     pub fn write_out(&self) -> Vec<(String, Error)> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ impl FileSystems {
     }
 }
 
-/// Has everything arrive that was written to a file.
+/// Syncs a file that was written.
 pub fn write_out_file(file: &File) -> Result<()> {
     match file.sync_all() {
         // There is no such call there, so nothing can be learnt.

@@ -192,7 +192,7 @@ impl Restorer<'_> {
         }
     }
 
-    /// Has everything arrive that was restored so far, and tells of what did not.
+    /// Syncs what was restored so far, and reports each file system that failed.
     pub(super) fn write_out(&mut self) {
         for (place, error) in self.target.write_out() {
             self.problem(&place, &error);

@@ -232,7 +232,8 @@ impl Directory {
         self.identity
     }
 
-    /// Has everything arrive that was written to the file systems of all directories; what did not.
+    /// Syncs the file systems of all directories. Returns the place and the error of each that
+    /// failed.
     #[must_use]
     pub fn write_out(&self) -> Vec<(String, Error)> {
         self.handles.file_systems.write_out()

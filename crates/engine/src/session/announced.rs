@@ -15,8 +15,8 @@ use onefold_types::{ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// The epochs that the names below a session say it is ready for. Whoever may put an object can say
-/// so of any session ([`is_ready`]).
+/// The epochs of all names `ready-<epoch>` below a session. Names alone prove nothing: see
+/// [`is_ready`].
 pub type SaidReady = BTreeSet<u64>;
 
 /// Sessions that are undecided.

@@ -12,9 +12,8 @@
 //! snapshot is forgotten; a forgetting after a hold, that it is held. Bringing a hidden snapshot
 //! back decides a change as well, so that nobody forgets for good what was hidden before that.
 //!
-//! Who may only append can decide changes, so what such a change says is not final by itself:
-//! before it, under its number, whoever may collect puts an object in a directory of its own
-//! ([`finals`]).
+//! A client that may only append can decide changes, so a change is not final by itself: the
+//! forgetter first puts a permission that takes the right to collect ([`finals`]).
 //!
 //! Whoever is stopped between the last change and the tombstone leaves a snapshot that is listed as
 //! hidden, and that the next one forgets who touches it: a collection, whoever repeats the

@@ -135,7 +135,7 @@ pub fn unexplained<'a>(
     for id in containers {
         let session = match reader::read_section(repository, *id) {
             Ok(section) => section.session,
-            // What opens nowhere may be anybody's, and no collection deletes it.
+            // No collection deletes a container that does not open, so it proves no lost record.
             Err(error) if error.is_lost() => continue,
             Err(error) => return Err(error),
         };

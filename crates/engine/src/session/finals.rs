@@ -1,13 +1,12 @@
-//! Which changes may say that a snapshot is forgotten for good.
+//! Finals: permissions for a change to forget its snapshot for good.
 //!
-//! A change is decided by anybody who may append: holds, tags and notes are. That a snapshot is
-//! forgotten is final, so it takes the right to collect: a store that knows rights refuses this
-//! directory to others. The object is put before the change is decided, under the snapshot and the
-//! change's number, so whoever sees the change finds it.
+//! A client with the right to append may decide changes: holds, tags, notes. Forgetting is final,
+//! so it takes the right to collect, and a server refuses `finals/` to other clients. A forgetter
+//! puts the final of a change before it decides the change, so every reader of the change finds it.
 //!
 //! # Invariants
-//! - A change that says `forgotten`, without one of these, says the rest of what it says.
-//! - One is removed only with the changes of a snapshot that is forgotten for good.
+//! - A change with `forgotten` and without a final forgets nothing; its hold, tags and note count.
+//! - A collection removes a final only together with the changes of a forgotten snapshot.
 
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
@@ -16,13 +15,13 @@ use onefold_store::Key;
 use onefold_types::{ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 
-/// Says that a change may be the last one.
+/// Permits a change to be the last one.
 pub fn permit(repository: &Repository, name: ChangeName) -> Result<()> {
     let randomness = &*repository.environment().randomness;
     let sealed =
         repository.vault().seal_record(Purpose::Change, &name.sealed_as(), &[], randomness)?;
     match repository.store().put(&Key::new(layout::finality(name))?, &sealed) {
-        // Somebody was stopped at that.
+        // An earlier forgetter was stopped behind it.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         put => put,
     }
@@ -41,7 +40,7 @@ pub fn is_permitted(repository: &Repository, name: ChangeName) -> Result<bool> {
     }
 }
 
-/// Removes those of snapshots that are forgotten.
+/// Removes the finals of forgotten snapshots.
 pub fn remove(repository: &Repository, forgotten: &BTreeSet<SessionId>) -> Result<()> {
     let mut names = Vec::new();
     repository.store().list_names(layout::FINALS, &mut |name| {

@@ -281,8 +281,8 @@ pub struct Committed {
 
 /// Every committed session that is not in `forgotten`, hidden or not. Sessions in `known` were read
 /// before and are left out; those that were read are added to it, fenced ones too. `evidence` names
-/// sessions that must have an outcome. What is kept is what the records themselves say, for whoever
-/// may append can have put a checkpoint; only of one that has rotten it is what that repeats.
+/// sessions that must have an outcome. The records themselves say what is live: a checkpoint may be
+/// a lie of a client that may only append. Only a record that does not open is taken from one.
 ///
 /// Errors: a record that cannot be read, or one that is proved and missing. What it refers to is
 /// unknown, so whoever deletes must not go on.

@@ -167,15 +167,15 @@ impl WriterSession {
         }
         self.repository.store().settle(layout::INDEX)?;
         let bytes = record::encode(&Outcome::Committed(Box::new(record)))?;
-        let decision = match DecidedName::outcome(self.id).decide(&self.repository, &bytes) {
-            // Whatever won there is not what this session says.
-            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(Commit::Fenced),
-            decision => decision?,
+        let is_own = match DecidedName::outcome(self.id).decide(&self.repository, &bytes) {
+            // The name is taken by something that does not open: this session has not saved it.
+            Err(error) if error.kind() == ErrorKind::Damaged => false,
+            decision => decision?.is_own,
         };
         self.clean_up();
         // A commit of the same session by another process, such as one that was restored from a
         // checkpoint of this one, saved what that process had seen.
-        Ok(match decision.is_own {
+        Ok(match is_own {
             true => Commit::Saved(self.id),
             false => Commit::Fenced,
         })

@@ -1,13 +1,16 @@
-//! What somebody puts who knows the password, and may append and nothing else: honest commands of
-//! others lose nothing by it.
+//! Objects that lie, put by a client that has the password and may only append. Honest commands of
+//! other clients lose nothing by them.
 
 use crate::basics::{Saved, everything};
 use crate::steps::*;
 use onefold_crypto::{Purpose, Suite};
+use onefold_engine::collection::inventory::Inventory;
 use onefold_engine::collection::{collect, settle};
+
 use onefold_engine::container::reader;
 use onefold_engine::ingest;
 use onefold_engine::job::Job;
+use onefold_engine::remembered::{PACKS_MAX, SNAPSHOTS_MAX};
 use onefold_engine::session::WriterSession;
 use onefold_engine::session::announced;
 use onefold_engine::{Repository, retention, session};
@@ -30,7 +33,7 @@ fn seal(repository: &Repository, purpose: Purpose, name: &[u8; 16], body: &[u8])
     repository.vault().seal_record(purpose, name, body, randomness).unwrap()
 }
 
-/// The same store for a process that remembers what its machine has done.
+/// Opens the store for a machine that has a memory of it.
 fn remembering(memory: &MemoryStore, seed: u64, directory: &Path) -> Arc<Repository> {
     let repository = Repository::clone(&reopen(memory, seed));
     Arc::new(repository.remembering_in(Some(directory.to_owned())))
@@ -100,9 +103,9 @@ fn save_root_of_nothing(repository: &Arc<Repository>) -> onefold_format::node::R
 }
 
 /// Puts a pack that says of all containers but those with nodes that they hold something else.
-fn plant_pack(repository: &Repository) {
+fn plant_pack(repository: &Repository, is_meant: &dyn Fn(ContainerId) -> bool) {
     let mut pack = metadata_pack::begin();
-    for id in containers(repository) {
+    for id in containers(repository).into_iter().filter(|id| is_meant(*id)) {
         let section = reader::read_section(repository, id).unwrap();
         if section.chunks.iter().any(|chunk| chunk.level.is_node()) {
             continue;
@@ -126,7 +129,7 @@ fn plant_pack(repository: &Repository) {
 #[test]
 fn r153_a_pack_that_lies_has_no_collection_delete_what_is_live() {
     let saved = Saved::versions(Suite::Aes256Gcm);
-    plant_pack(&saved.repository);
+    plant_pack(&saved.repository, &|_| true);
     let state = tempfile::tempdir().unwrap();
     let repository = remembering(&saved.memory, 6, state.path());
     let before = containers(&repository);
@@ -135,7 +138,7 @@ fn r153_a_pack_that_lies_has_no_collection_delete_what_is_live() {
     saved.assert_whole();
     // What is condemned is looked at itself, also by who believes packs.
     let saved = Saved::versions(Suite::Aes256Gcm);
-    plant_pack(&saved.repository);
+    plant_pack(&saved.repository, &|_| true);
     collect(&saved.repository, &everything(), &job()).unwrap();
     saved.assert_whole();
 }
@@ -261,4 +264,47 @@ fn r150_each_object_of_a_store_has_a_name_of_the_layout() {
     for name in all {
         assert!(Kind::of(&name).is_some(), "{name}");
     }
+}
+
+/// `SNAPSHOTS_MAX` and `PACKS_MAX`, each crossed by one: what is not remembered is looked at again.
+#[test]
+fn r153_of_more_than_is_remembered_the_rest_is_looked_at_again() {
+    let (memory, _) = create();
+    let state = tempfile::tempdir().unwrap();
+    let numbered = |number: usize| u32::try_from(number).unwrap().to_le_bytes();
+    let session = |number: usize| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&numbered(number));
+        SessionId(id)
+    };
+    let hash = |number: usize| {
+        let mut hash = [0; 32];
+        hash[..4].copy_from_slice(&numbered(number));
+        Fingerprint(hash)
+    };
+    let repository = remembering(&memory, 21, state.path());
+    let own = repository.remembered().unwrap();
+    (0..=SNAPSHOTS_MAX).for_each(|number| own.note_saved(session(number)));
+    own.set_packs((0..=PACKS_MAX).map(hash).collect());
+    let again = remembering(&memory, 22, state.path());
+    let own = again.remembered().unwrap();
+    assert!(!own.has_saved(session(0)) && own.has_saved(session(1)));
+    assert!(own.has_saved(session(SNAPSHOTS_MAX)));
+    assert_eq!((0..=PACKS_MAX).filter(|number| own.is_proved(&hash(*number))).count(), PACKS_MAX);
+}
+
+#[test]
+fn r153_a_pack_is_proved_only_if_it_tells_the_truth_of_what_was_not_listed_yet() {
+    let saved = Saved::versions(Suite::Aes256Gcm);
+    let state = tempfile::tempdir().unwrap();
+    let listed = Inventory::take(&saved.repository, &[]).unwrap();
+    // A container is stored, and a pack lies about it alone, after containers were listed.
+    let before = containers(&saved.repository);
+    save(&saved.repository, &[file("later", 77, 300_000)]);
+    plant_pack(&saved.repository, &|id| !before.contains(&id));
+    let repository = remembering(&saved.memory, 25, state.path());
+    listed.scan(&repository, &|_| true, &job(), &mut |_, _| Ok(())).unwrap();
+    let name = key(layout::metadata_pack(ContainerId([0xff; 16])));
+    let hash = repository.fingerprinter().data(&saved.memory.get(&name).unwrap());
+    assert!(!repository.remembered().unwrap().is_proved(&hash));
 }

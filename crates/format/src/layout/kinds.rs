@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - Each name that this module makes is of one kind, and no other name is of any.
-//! - Only who may collect puts what others delete, hide or stop by ([`Kind::takes_collecting`]).
+//! - Putting an object by which others delete, hide or stop takes the right to collect
+//!   ([`Kind::takes_collecting`]).
 
 use super::{
     CHANGES, CHECKPOINTS, CONFIGURATION, CONFIGURATION_COPY, CONTAINERS, COPIES, ChangeName,
@@ -39,7 +40,7 @@ pub enum Kind {
     Mark,
     /// A mark was taken back.
     Fate,
-    /// What is said about a snapshot.
+    /// Hold, tags and note of a snapshot.
     Change,
     /// A change may be the last one.
     Final,
@@ -105,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// Whether only who may collect puts it.
+    /// Whether putting it takes the right to collect.
     #[must_use]
     pub fn takes_collecting(self) -> bool {
         match self {
@@ -130,7 +131,7 @@ impl Kind {
         }
     }
 
-    /// The session whose own it is: nobody else puts it, but who may collect.
+    /// The session that owns the object. Only its client puts it, or one with the right to collect.
     #[must_use]
     pub fn of_session(self) -> Option<SessionId> {
         match self {

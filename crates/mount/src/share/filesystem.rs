@@ -39,7 +39,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Threads that answer what needs no store: one may wait for jobs, the others wait for nobody.
+/// Threads for requests that need no store: one may wait for a job, the others never wait.
 pub const FREE_THREADS: usize = 3;
 /// Requests that the kernel lets wait which no program waits for: what it reads ahead of stubs is
 /// not to keep it from reading other files.

@@ -14,7 +14,7 @@ use onefold_engine::stub::StubFile;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, OnceLock, PoisonError, RwLock};
 
 /// What is open of one inode.
 pub struct OpenInode {
@@ -24,8 +24,8 @@ pub struct OpenInode {
     pub bytes: Bytes,
     /// What the kernel reads and writes itself.
     pub backing: OnceLock<Option<BackingId>>,
-    /// Set once the kernel has nothing of it that is not so any more.
-    pub are_pages_settled: OnceLock<()>,
+    /// Done once the kernel has dropped the pages that it may not keep.
+    pub pages_settled: Once,
     /// Whether its last name is gone, so that it goes when nobody has it open any more.
     pub is_unnamed: AtomicBool,
 }
@@ -94,8 +94,8 @@ impl OpenInode {
     /// A file that has just been opened.
     #[must_use]
     pub fn new(number: u64, bytes: Bytes) -> Self {
-        let (backing, are_pages_settled) = (OnceLock::new(), OnceLock::new());
-        Self { number, bytes, backing, are_pages_settled, is_unnamed: AtomicBool::new(false) }
+        let (backing, pages_settled) = (OnceLock::new(), Once::new());
+        Self { number, bytes, backing, pages_settled, is_unnamed: AtomicBool::new(false) }
     }
 
     /// Where its bytes are now.

@@ -3,15 +3,15 @@
 //! # Algorithm
 //! When a stub is closed it is noted when it had been modified and changed. If it says the same
 //! when it is opened again, nobody has touched it below, and the kernel may go on using its pages.
-//! Whatever is done to a stub below sets when it was changed. Of all else the kernel forgets what
-//! it has before anybody has the file open (`settle`).
+//! Every change of a stub below sets the time of change. The mount has the kernel drop the pages of
+//! all other files when the file is opened first (`settle`).
 //!
 //! # Invariants
-//! - While somebody has a file open nobody has its pages forgotten. A write is in the kernel's page
-//!   first and here later; a page that is forgotten and read again between the two would have the
-//!   old bytes for ever, and who has it mapped would write them back.
-//! - Where bytes were found that were written below, the kernel forgets what it has all the same:
-//!   they are in no page of it. It forgets it again behind each write.
+//! - The mount drops no pages of a file that is open. A write reaches the kernel's page first and
+//!   the mount later. A page that is dropped and read again between the two has the old bytes for
+//!   ever, and a program that has it mapped writes them back.
+//! - One exception: no page has bytes that were written below, so the mount drops all pages when it
+//!   finds such bytes, and again behind each write.
 
 use super::below;
 use super::open_files::OpenInode;
@@ -51,10 +51,10 @@ impl Pages {
         let _ = self.kernel.set(kernel);
     }
 
-    /// Has the kernel forget what it may not go on using, when a file is opened first. All others
-    /// who open it wait for that; nobody reads or writes it, so the kernel waits for no answer.
+    /// Has the kernel drop the pages that it may not keep, when a file is opened first. Further
+    /// opens wait for that. No request about the file is on its way, so the kernel waits for none.
     pub(super) fn settle(&self, inode: &OpenInode) {
-        inode.are_pages_settled.get_or_init(|| {
+        inode.pages_settled.call_once(|| {
             if !self.are_kept(inode)
                 && let Some(kernel) = self.kernel.get()
             {

@@ -29,8 +29,12 @@ impl Collector<'_> {
         let mut scanned = 0;
         let wanted = |container: &InventoryItem| condemned.binary_search(&container.id).is_ok();
         let repository = self.repository;
-        let counters =
-            inventory.scan_containers(repository, &wanted, self.job, &mut |ordinal, section| {
+        let counters = inventory.scan_opened(
+            repository,
+            (&wanted, true),
+            self.job,
+            &mut |ordinal, opened| {
+                let section = &opened.section;
                 if let Some(container) = inventory.containers.get(ordinal) {
                     let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
                     if gathered.add(container.id, section, is_live) {
@@ -42,7 +46,8 @@ impl Collector<'_> {
                     scanned += 1;
                 }
                 Ok(())
-            })?;
+            },
+        )?;
         // What is not looked at is deleted with whatever is live in it.
         let listed = condemned.iter().filter(|id| inventory.ordinal(**id).is_some()).count() as u64;
         let vanished = counters.vanished;

@@ -1,5 +1,5 @@
-//! What the status of a file says of it: further names of files that were read, each of which is
-//! opened and compared with what was read, and what the kernel makes up.
+//! The status of an open file: whether the file is a further name of one that was read, and whether
+//! its size says how much there is to read.
 
 use super::{FileEnd, FileTask};
 use crate::file_systems::has_trusted_numbers;

@@ -161,7 +161,8 @@ impl<'a> Reading<'a> {
             self.job.observer.item(&path::display(found.path), "unchanged");
             return self.count(&record, 0);
         }
-        let opened = match self.opened(found) {
+        let interrupt = &self.job.interrupt;
+        let opened = match user_file::open(found.directory, found.name, OFlags::RDONLY, interrupt) {
             Ok(file) => file,
             // It was removed since its directory was listed.
             Err(Errno::NOENT) => return Ok(()),
@@ -205,15 +206,6 @@ impl<'a> Reading<'a> {
             record.changed_ns = READ_AGAIN_NS;
         }
         self.count(&record, record.size_bytes)
-    }
-
-    /// Opens a file, without a trace where the system permits that.
-    fn opened(&self, found: &Found<'_>) -> rustix::io::Result<File> {
-        let open = |more| user_file::open(found.directory, found.name, more, &self.job.interrupt);
-        match open(OFlags::NOATIME) {
-            Err(Errno::PERM) => open(OFlags::empty()),
-            opened => opened,
-        }
     }
 
     fn count(&mut self, record: &FileRecord, read_bytes: u64) -> Result<()> {

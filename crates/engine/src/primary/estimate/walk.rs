@@ -17,6 +17,7 @@ use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::primary::share::CONTROL;
 use crate::tree::path;
+use crate::user_file;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -427,10 +428,7 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
 /// may ask for it.
 pub fn open(directory: impl AsFd, name: &OsStr, more: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-    match rustix::fs::openat(&directory, name, flags | OFlags::NOATIME, Mode::empty()) {
-        Err(Errno::PERM) => rustix::fs::openat(&directory, name, flags, Mode::empty()),
-        opened => opened,
-    }
+    user_file::quietly(flags, |flags| rustix::fs::openat(&directory, name, flags, Mode::empty()))
 }
 
 /// A name, and what it is a name of if the file system says so.
