@@ -54,7 +54,6 @@ pub mod losses;
 pub mod mark;
 pub mod needed;
 pub mod only_hidden;
-pub mod packs;
 mod parallel;
 pub mod partitioned;
 pub mod read_back;

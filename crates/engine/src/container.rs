@@ -9,6 +9,7 @@
 //! | [`open`] | an open container: frames in stream order until it is full (SISL) |
 //! | [`list`] | the names of what is stored |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
+//! | [`packs`] | metadata packs, compared with the containers that they describe |
 //! | [`reader`] | metadata sections and frames of stored containers |
 //! | [`seen`] | containers that a session has seen to exist |
 //! | [`similar`] | which chunks of a frame are stored as deltas |
@@ -23,6 +24,7 @@ pub mod frame_pool;
 pub mod list;
 pub mod log;
 pub mod open;
+pub mod packs;
 pub mod reader;
 pub mod seen;
 pub mod similar;

@@ -16,6 +16,7 @@
 //! | [`current`] | an index that catches up with collections when something is missed |
 //! | [`locate`] | look-ups, one by one and in batches |
 //! | [`scan`] | all entries in the order of fingerprints |
+//! | [`verify`] | a run, compared with the containers that it covers |
 //! | [`merge`] | many runs into one, in bounded memory |
 //! | [`rebuild`] | the index out of the containers themselves |
 //!
@@ -38,6 +39,7 @@ pub mod run;
 pub mod run_list;
 pub mod run_writer;
 pub mod scan;
+pub mod verify;
 
 pub use chunk_index::{ChunkIndex, PrefixScan};
 pub use claims::Claims;

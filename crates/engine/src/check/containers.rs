@@ -16,6 +16,7 @@ use crate::chunks::ChunkReader;
 use crate::container::delta::{BaseBytes, BaseSource};
 use crate::container::reader;
 use crate::container::whole::{Ends, WholeReader, end_of_frames};
+use crate::index::verify::PrefixSum;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::{
@@ -27,40 +28,6 @@ use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// An order-independent sum over distinct chunk prefixes: 128 bits, so that two different sets of
-/// stored entries do not agree by accident.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PrefixSum {
-    sums: [u64; 2],
-    count: u32,
-}
-
-impl PrefixSum {
-    /// Adds a prefix that was not added before.
-    pub fn add(&mut self, prefix: u64) {
-        self.sums[0] = self.sums[0].wrapping_add(mix(prefix ^ 0x6a09_e667_f3bc_c908));
-        self.sums[1] = self.sums[1].wrapping_add(mix(prefix ^ 0xbb67_ae85_84ca_a73b));
-        self.count = self.count.wrapping_add(1);
-    }
-
-    fn of(section: &MetadataSection) -> Self {
-        let chunks = section.chunks.iter();
-        let mut prefixes: Vec<u64> = chunks.map(|chunk| chunk.fingerprint.prefix()).collect();
-        prefixes.sort_unstable();
-        prefixes.dedup();
-        let mut sum = Self::default();
-        prefixes.into_iter().for_each(|prefix| sum.add(prefix));
-        sum
-    }
-}
-
-/// The finalizer of SplitMix64: every bit of the input reaches every bit of the output.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// What is kept of a container whose section can be read.
 pub struct Contents {

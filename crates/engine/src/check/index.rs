@@ -1,27 +1,24 @@
 //! Compares index runs and metadata packs with the containers.
 //!
-//! A run that covers a container must hold an entry for each of its chunks and no other. Pages are
-//! read one after the other and entries are added up by container; the sum must be the container's
-//! own ([`PrefixSum`]). Memory grows with the number of containers, never with that of chunks.
-//! Pages must also be in order and fit their fences, and the pieces must know every entry:
-//! otherwise a look-up would miss what is there.
+//! What a run must say is [`crate::index::verify`]'s. Memory grows with the number of containers,
+//! never with that of chunks.
 //!
 //! Concurrency: runs may be merged meanwhile. Runs that vanish are passed over, and runs that
 //! appear are checked in another round.
 
-use super::containers::{Inventory, PrefixSum, checksum_of, is_of_one_object};
+use super::containers::{Inventory, checksum_of, is_of_one_object};
 use super::{CheckReport, LINES_MAX};
 use crate::container::list::list_packs;
 use crate::container::reader;
 use crate::index::run::Run;
 use crate::index::run_list::list_runs;
+use crate::index::verify::{differs, sum_up};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{decided, epoch};
-use onefold_format::index_run::{self, Entry};
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId};
+use onefold_types::{ContainerId, ErrorKind, Result, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds after which runs that keep appearing are left to the next check.
@@ -58,11 +55,13 @@ pub fn check_runs(
         }
         for id in new {
             job.interrupt.check()?;
-            let sound = match check_run(repository, id, inventory, job, report) {
-                Ok(run) => {
-                    replaced.extend(&run.table.replaced);
-                    run.table.containers
-                }
+            let opened = Run::open(repository, id).and_then(|run| {
+                // Also by a run that is wrong: a look-up passes over them as long as it is there.
+                replaced.extend(&run.table.replaced);
+                check_run(repository, &run, inventory, job, report).map(|()| run)
+            });
+            let sound = match opened {
+                Ok(run) => run.table.containers,
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                 Err(error) if is_of_one_object(&error) => {
                     report
@@ -83,7 +82,7 @@ pub fn check_runs(
             left.len()
         ));
     }
-    checked.retain(|id, _| existing.contains(id));
+    checked.retain(|id, _| existing.contains(id) && !replaced.contains(id));
     Ok(coverage_of(checked, inventory, report))
 }
 
@@ -112,71 +111,23 @@ fn coverage_of(
 /// Checks one run; `Damaged` if it cannot be relied upon.
 fn check_run(
     repository: &Repository,
-    id: RunId,
+    run: &Run,
     inventory: &Inventory,
     job: &Job,
-    report: &mut CheckReport,
-) -> Result<Run> {
-    let mut run = Run::open(repository, id)?;
-    let mut sums = vec![PrefixSum::default(); run.table.containers.len()];
-    let mut entries = Vec::new();
-    let mut last: Option<Entry> = None;
-    for page in 0..run.table.fences.len() {
-        if page % 256 == 0 {
-            job.interrupt.check()?;
-        }
-        entries.clear();
-        load_pieces(repository, &mut run, page)?;
-        run.read_page(repository, page, &mut entries)?;
-        let end = last.map(|entry| entry.prefix);
-        let fence = entries.first().map(|first| index_run::fence(end, first.prefix));
-        if fence != Some(run.table.fences[page]) {
-            return Err(wrong(id, "a page does not begin where its fence says"));
-        }
-        for entry in &entries {
-            if last >= Some(*entry) {
-                return Err(wrong(id, "its entries are not in order"));
-            }
-            last = Some(*entry);
-            if !run.knows(page, *entry) {
-                return Err(wrong(id, "what stands in memory for it does not know an entry"));
-            }
-            match sums.get_mut(entry.container as usize) {
-                Some(sum) => sum.add(entry.prefix),
-                None => return Err(wrong(id, "an entry is stray")),
-            }
-        }
-    }
+    report: &CheckReport,
+) -> Result<()> {
+    let sums = sum_up(repository, run, job)?;
     let mut differing = run.table.containers.iter().zip(&sums).filter(|(id, sum)| {
         let contents = inventory.contents.get(*id);
         contents.is_some_and(|contents| contents.prefixes != **sum)
     });
     if let Some((container, _)) = differing.next() {
         let more = differing.count();
-        let problem = format!(
-            "its entries for container {container} and {more} more are not those \
-                               of the container"
-        );
         if report.problems.len() < LINES_MAX {
-            return Err(wrong(id, &problem));
+            return Err(differs(run.id, *container, more));
         }
     }
-    Ok(run)
-}
-
-/// Loads the pieces that stand for a page, in place of those before.
-fn load_pieces(repository: &Repository, run: &mut Run, page: usize) -> Result<()> {
-    let piece = page / run.table.pages_per_piece as usize;
-    if page == run.table.pages_of(piece).start {
-        while run.unload_any() > 0 {}
-        run.load(repository, run.piece_for(piece, false))?;
-        run.load(repository, run.piece_for(piece, true))?;
-    }
     Ok(())
-}
-
-fn wrong(id: RunId, problem: &str) -> Error {
-    Error::damaged(format!("index run {id}: {problem}"))
 }
 
 fn listed_packs(repository: &Repository, report: &mut CheckReport) -> Result<Vec<String>> {

@@ -6,7 +6,7 @@
 //!
 //! Every step may be repeated, by any number of collectors at once.
 
-use super::packs::{Compared, Pack};
+use crate::container::packs::{Compared, Pack};
 use crate::container::reader;
 use crate::index::{FingerprintIndex, append, merge};
 use crate::job::Job;

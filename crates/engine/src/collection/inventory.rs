@@ -5,15 +5,15 @@
 //! what is scanned first counts as the newest instance. That is what a collection has written that
 //! was stopped, and the next one goes on with it. The list alone tells that a container exists.
 //!
-//! A pack proves nothing by itself: it is compared with the containers first ([`super::packs`]).
+//! A pack proves nothing by itself: it is compared with the containers first ([`packs`]).
 //!
 //! Names follow a clock, so their order is a preference. A section that does not open in its
 //! container is looked for in every pack before the scan fails.
 //!
 //! Memory: some 64 bytes a container; a section or a pack at a time.
 
-use super::packs::{self, Compared, Pack};
 use crate::container::list;
+use crate::container::packs::{self, Compared, Pack};
 use crate::container::reader::{self, OpenedSection};
 use crate::job::Job;
 use crate::repository::Repository;

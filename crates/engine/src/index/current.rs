@@ -13,10 +13,12 @@
 //! longer listed.
 //!
 //! Before a miss is final, containers that no run covers are indexed as well, once for each list of
-//! runs. A store that may not be written, or is full, is read without that.
+//! runs. A store that may not be written, or is full, is read without that. At last each run is
+//! compared once with the containers that it covers ([`super::verify`]); one that says something
+//! else is passed over from then on.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::rebuild;
+use super::{rebuild, verify};
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result};
@@ -46,21 +48,31 @@ impl FingerprintIndex {
         if self.opened().generation() != missed_in || self.refresh_if_changed(repository)? {
             return Ok(true);
         }
-        if state.is_read_only || state.replayed.as_deref() == Some(self.opened().listed()) {
+        let (job, _) = Job::unattended();
+        if !state.is_read_only && state.replayed.as_deref() != Some(self.opened().listed()) {
+            let has_grown = match rebuild::replay(repository, self, &job) {
+                Ok(replayed) => replayed.containers > 0,
+                Err(error) if error.forbids_writing() => {
+                    state.is_read_only = true;
+                    false
+                }
+                Err(error) if error.kind() == ErrorKind::NoSpace => false,
+                Err(error) => return Err(error),
+            };
+            let has_changed = has_grown && self.refresh_if_changed(repository)?;
+            state.replayed = Some(self.opened().listed().to_vec());
+            if has_changed {
+                return Ok(true);
+            }
+        }
+        let wrong = verify::find_wrong(repository, self, &state.verified, &job)?;
+        state.verified = self.runs().iter().map(|run| run.id).collect();
+        if wrong.is_empty() {
             return Ok(false);
         }
-        let (job, _) = Job::unattended();
-        let has_grown = match rebuild::replay(repository, self, &job) {
-            Ok(replayed) => replayed.containers > 0,
-            Err(error) if error.forbids_writing() => {
-                state.is_read_only = true;
-                false
-            }
-            Err(error) if error.kind() == ErrorKind::NoSpace => false,
-            Err(error) => return Err(error),
-        };
-        let has_changed = has_grown && self.refresh_if_changed(repository)?;
-        state.replayed = Some(self.opened().listed().to_vec());
-        Ok(has_changed)
+        // What they covered is indexed anew, and what they replaced is in use again.
+        state.replayed = None;
+        self.reject_all(repository, wrong)?;
+        Ok(true)
     }
 }

@@ -57,6 +57,8 @@ pub struct CatchUps {
     pub(super) replayed: Option<Vec<RunId>>,
     /// Whether the store takes no runs from this process.
     pub(super) is_read_only: bool,
+    /// Runs that were compared with the containers that they cover.
+    pub(super) verified: Vec<RunId>,
 }
 
 /// The runs of an index at one moment.
@@ -391,6 +393,18 @@ impl FingerprintIndex {
             listed: current.listed.clone(),
             generation: current.generation,
         });
+    }
+
+    /// Passes over runs from now on, and opens the index again: what they replaced is in use.
+    pub(super) fn reject_all(
+        &self,
+        repository: &Repository,
+        wrong: Vec<(RunId, Error)>,
+    ) -> Result<()> {
+        lock(&self.rejected).extend(wrong.iter().map(|(id, _)| *id));
+        self.refresh(repository)?;
+        lock(&self.found_wrong).extend(wrong.into_iter().map(|(_, error)| error.to_string()));
+        Ok(())
     }
 
     /// Asks again after opening the index again, if a run has vanished.

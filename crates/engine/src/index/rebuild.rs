@@ -2,7 +2,8 @@
 //!
 //! Recovery in the sense of S1.14: what no run covers is replayed from the metadata sections, first
 //! from the metadata packs, which can be read as one sequential scan, then from the containers that
-//! no pack has. Packs are copies: whatever is wrong with one, its containers are read one by one.
+//! no pack has. Packs are copies and prove nothing: those that this machine has not compared with
+//! their containers yet are compared ([`crate::container::packs`]).
 //! Used when the index was deleted or damaged, after a crash, and before a reader
 //! declares a chunk lost.
 //!
@@ -15,6 +16,7 @@
 use super::fingerprint_index::FingerprintIndex;
 use super::run_writer;
 use crate::container::list::{container_names, difference, list_packs};
+use crate::container::packs::{Compared, Pack};
 use crate::container::reader;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -115,11 +117,17 @@ impl Replay<'_> {
         let Ok(bytes) = self.repository.store().get(&Key::new(name)?) else {
             return Ok(());
         };
-        for (id, sealed) in metadata_pack::read(&bytes).unwrap_or_default() {
-            if !missing.contains(&id) {
-                continue;
-            }
-            let section = reader::open_section(self.repository, id, &mut sealed.to_vec());
+        let mut records = metadata_pack::read(&bytes).unwrap_or_default();
+        records.retain(|(id, _)| missing.contains(id));
+        let mut pack = Pack::unknown(self.repository, &bytes);
+        let _foreseen = pack.foresee(records.iter().map(|(id, _)| *id));
+        for (id, sealed) in records {
+            let mut sealed = match pack.compare(id, sealed)? {
+                Compared::Same => sealed.to_vec(),
+                Compared::Other(own) => own,
+                Compared::Unread | Compared::Gone => continue,
+            };
+            let section = reader::open_section(self.repository, id, &mut sealed);
             if let Ok(section) = section {
                 self.doubt()?;
                 missing.remove(&id);

@@ -3,8 +3,8 @@
 //! A holder of the password can seal any section under any container's name, so a pack proves
 //! nothing (docs/PROTOCOL.md, section 11). A collection compares each record with the container's
 //! own section. Where all records are true it remembers the hash of the pack
-//! ([`crate::remembered`]), and does not compare it again. A program without a memory believes
-//! every section that opens.
+//! ([`crate::remembered`]), and does not compare it again. A collection of a program without a
+//! memory believes every section that opens. Whoever makes the index anew compares always.
 //!
 //! Invariant: a record of a container that is gone neither proves nor disproves a pack. Names are
 //! never used twice.
@@ -40,9 +40,16 @@ impl<'a> Pack<'a> {
     /// A pack of these bytes.
     #[must_use]
     pub fn of(repository: &'a Repository, bytes: &[u8]) -> Self {
+        let pack = Self::unknown(repository, bytes);
+        Self { was_proved: pack.was_proved || repository.remembered().is_none(), ..pack }
+    }
+
+    /// A pack of these bytes, which also a program without a memory compares.
+    #[must_use]
+    pub fn unknown(repository: &'a Repository, bytes: &[u8]) -> Self {
         let hash = repository.fingerprinter().data(bytes);
         let remembered = repository.remembered();
-        let was_proved = remembered.is_none_or(|remembered| remembered.is_proved(&hash));
+        let was_proved = remembered.is_some_and(|remembered| remembered.is_proved(&hash));
         Self { repository, hash, was_proved, is_true: true }
     }
 
