@@ -14,10 +14,10 @@ pub const ADDRESS_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4;
 /// Connections that a server takes, however few files it may open.
 pub const CONNECTIONS_MIN: usize = 8;
 /// Files that a server has open beside those of stores and connections.
-pub const OWN_FILES: usize = 16;
-/// Files that a connection has open at most: itself, and an object with its directory and the one
-/// above, while it is put.
-pub const CONNECTION_FILES: usize = 4;
+pub const OWN_FILES: usize = 20;
+/// Files that a connection has open at most: itself and, while an object is put, its draft, the
+/// directories of both names and the store's.
+pub const CONNECTION_FILES: usize = 5;
 /// Requests of one client that are under way at once; clients have some thirty.
 pub const CLIENT_REQUESTS_MAX: usize = 128;
 /// Listings that are made at once: each walks through a directory.

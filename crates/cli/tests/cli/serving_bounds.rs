@@ -225,7 +225,7 @@ fn r131_a_server_of_few_files_takes_no_more_connections_than_it_can_serve() {
         let usual = ["--json", "serve", "--clients", "clients.toml", "--listen", "127.0.0.1:0"];
         let like = sandbox.command(&[&usual[..], &["--plain", "store"]].concat());
         let mut command = Command::new("sh");
-        let limited = "ulimit -n 64 && exec \"$0\" \"$@\"";
+        let limited = "ulimit -n 96 && exec \"$0\" \"$@\"";
         command.args(["-c", limited]).arg(like.get_program()).args(like.get_args()).env_clear();
         command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.current_dir(like.get_current_dir().unwrap()).stdout(Stdio::piped());
@@ -234,7 +234,7 @@ fn r131_a_server_of_few_files_takes_no_more_connections_than_it_can_serve() {
     let most = asking.server.connections.unwrap();
     assert!((1..CONNECTIONS_MAX as u64).contains(&most), "{most}");
     let said = std::fs::read_to_string(&errors).unwrap();
-    assert!(said.contains("64 files") && said.contains("ulimit -n"), "{said}");
+    assert!(said.contains("96 files") && said.contains("ulimit -n"), "{said}");
     let mut waiting: Vec<_> =
         (0..most).map(|number| stalled(&asking, &format!("run-{number}/object"), 2)).collect();
     waiting.iter_mut().for_each(|stream| stream.write_all(b"xx").unwrap());
