@@ -89,7 +89,8 @@ fn a_head_that_does_not_come_ends_a_connection() {
 
 #[test]
 fn a_body_that_stands_still_is_given_up_and_leaves_nothing() {
-    let server = Server::start(Patience { idle: SHORT, ..PATIENT }, vec![Right::Append, Right::Collect]);
+    let server =
+        Server::start(Patience { idle: SHORT, ..PATIENT }, vec![Right::Append, Right::Collect]);
     // One that is held whole, and one that passes through.
     for length in [2, (8 << 20) + 1] {
         let headers = format!("If-None-Match: *\r\nContent-Length: {length}\r\n");
@@ -115,7 +116,8 @@ fn who_is_refused_and_sends_no_more_hears_why() {
 
 #[test]
 fn an_upload_that_pauses_too_long_is_over() {
-    let server = Server::start(Patience { pause: SHORT, ..PATIENT }, vec![Right::Append, Right::Collect]);
+    let server =
+        Server::start(Patience { pause: SHORT, ..PATIENT }, vec![Right::Append, Right::Collect]);
     let begin = || {
         let (said, _) = answer(server.send("POST /store/a?uploads", "Content-Length: 0\r\n", b""));
         said.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap().to_owned()
@@ -135,7 +137,8 @@ fn an_upload_that_pauses_too_long_is_over() {
 
 #[test]
 fn the_end_does_not_wait_longer_than_it_may() {
-    let server = Server::start(Patience { end: SHORT, ..PATIENT }, vec![Right::Append, Right::Collect]);
+    let server =
+        Server::start(Patience { end: SHORT, ..PATIENT }, vec![Right::Append, Right::Collect]);
     let headers = "If-None-Match: *\r\nContent-Length: 2\r\n";
     let stalled = server.send("PUT /store/a", headers, b"x");
     thread::sleep(SHORT / 2);

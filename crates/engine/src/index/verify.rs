@@ -163,7 +163,9 @@ fn compare(repository: &Repository, id: RunId, job: &Job) -> Result<()> {
 pub fn differs(id: RunId, container: ContainerId, more: usize) -> Error {
     wrong(
         id,
-        &format!("its entries for container {container} and {more} more are not those of the \
-                  container"),
+        &format!(
+            "its entries for container {container} and {more} more are not those of the \
+                  container"
+        ),
     )
 }

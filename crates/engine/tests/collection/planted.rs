@@ -3,11 +3,14 @@
 
 use crate::basics::{Saved, everything};
 use crate::steps::*;
+use crate::world::content_of;
 use onefold_crypto::{Purpose, Suite};
+use onefold_engine::check::repair_index;
 use onefold_engine::collection::inventory::Inventory;
 use onefold_engine::collection::{collect, settle};
-
 use onefold_engine::container::reader;
+use onefold_engine::index::run_list::list_runs;
+use onefold_engine::index::run_writer;
 use onefold_engine::ingest;
 use onefold_engine::job::Job;
 use onefold_engine::remembered::{PACKS_MAX, SNAPSHOTS_MAX};
@@ -18,8 +21,10 @@ use onefold_format::container::{METADATA_PART, MetadataSection};
 use onefold_format::layout::{self, ChangeName, Kind};
 use onefold_format::metadata_pack;
 use onefold_format::record::{self, Change, Checkpoint, KnownSnapshot};
+use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_store::{Blobs, MemoryStore, Store};
 use onefold_types::{CheckpointId, ContainerId, ErrorKind, Fingerprint, SessionId};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -307,4 +312,56 @@ fn r153_a_pack_is_proved_only_if_it_tells_the_truth_of_what_was_not_listed_yet()
     let name = key(layout::metadata_pack(ContainerId([0xff; 16])));
     let hash = repository.fingerprinter().data(&saved.memory.get(&name).unwrap());
     assert!(!repository.remembered().unwrap().is_proved(&hash));
+}
+
+/// Puts a run that covers all containers, takes over from all runs, and names nothing.
+fn plant_run(repository: &Repository) {
+    let covered: BTreeSet<_> = containers(repository).into_iter().collect();
+    let replaced = list_runs(repository).unwrap();
+    let nothing = &mut || Ok(None);
+    run_writer::write_run(repository, None, covered.into_iter().collect(), replaced, nothing)
+        .unwrap();
+}
+
+#[test]
+fn r158_a_run_that_covers_all_and_names_nothing_loses_nothing() {
+    // Beside honest runs; after them, where who may replace objects has taken them away; and where
+    // nothing can be written.
+    for (takes_away, is_full) in [(false, false), (true, false), (false, true)] {
+        let saved = Saved::versions(Suite::Aes256Gcm);
+        let honest = list_runs(&saved.repository).unwrap();
+        plant_run(&saved.repository);
+        if takes_away {
+            honest.iter().for_each(|id| assert!(saved.memory.remove(&key(layout::index_run(*id)))));
+        }
+        let report = check_all(&reopen(&saved.memory, 10));
+        let wrong = |problem: &String| problem.contains("index run");
+        assert!(report.problems.iter().all(wrong) && report.problems.len() == 1, "{report:?}");
+        let full = Faulty::scripted(saved.memory.clone(), |call| match call.operation {
+            Operation::Put => Fault::Before(ErrorKind::NoSpace),
+            _ => Fault::None,
+        });
+        let repository = match is_full {
+            true => open_on(Arc::new(full), 11).unwrap(),
+            false => reopen(&saved.memory, 11),
+        };
+        for (id, content) in &saved.contents {
+            assert_eq!(content_of(&repository, *id).unwrap(), *content);
+        }
+        collect(&reopen(&saved.memory, 12), &everything(), &job()).unwrap();
+        repair_index(&reopen(&saved.memory, 13), None, &job()).unwrap();
+        saved.assert_whole();
+    }
+}
+
+#[test]
+fn r158_an_index_is_made_anew_out_of_what_containers_say_themselves() {
+    let saved = Saved::versions(Suite::Aes256Gcm);
+    plant_pack(&saved.repository, &|_| true);
+    repair_index(&reopen(&saved.memory, 14), None, &job()).unwrap();
+    for (id, content) in &saved.contents {
+        assert_eq!(content_of(&reopen(&saved.memory, 15), *id).unwrap(), *content);
+    }
+    let runs = check_all(&reopen(&saved.memory, 16)).problems;
+    assert!(!runs.iter().any(|problem| problem.contains("index run")), "{runs:?}");
 }
