@@ -28,6 +28,7 @@ mod model;
 mod network;
 mod ordering;
 mod planted;
+mod planted_kinds;
 mod power;
 mod readers;
 mod renewing;

@@ -33,13 +33,13 @@ use std::time::Duration;
 /// Clocks of seeds from here on are later than any time of a file, or files would be read again.
 const LATER: u64 = 1_000_000;
 
-fn seal(repository: &Repository, purpose: Purpose, name: &[u8; 16], body: &[u8]) -> Vec<u8> {
+pub fn seal(repository: &Repository, purpose: Purpose, name: &[u8; 16], body: &[u8]) -> Vec<u8> {
     let randomness = &*repository.environment().randomness;
     repository.vault().seal_record(purpose, name, body, randomness).unwrap()
 }
 
 /// Opens the store for a machine that has a memory of it.
-fn remembering(memory: &MemoryStore, seed: u64, directory: &Path) -> Arc<Repository> {
+pub fn remembering(memory: &MemoryStore, seed: u64, directory: &Path) -> Arc<Repository> {
     let repository = Repository::clone(&reopen(memory, seed));
     Arc::new(repository.remembering_in(Some(directory.to_owned())))
 }
@@ -103,12 +103,12 @@ fn r152_a_checkpoint_that_lies_has_no_collection_delete_what_is_live() {
 }
 
 /// The root of an empty tree.
-fn save_root_of_nothing(repository: &Arc<Repository>) -> onefold_format::node::Reference {
+pub fn save_root_of_nothing(repository: &Arc<Repository>) -> onefold_format::node::Reference {
     put_with(repository, |stream| put_directory(repository, stream, &[])).reference
 }
 
 /// Puts a pack that says of all containers but those with nodes that they hold something else.
-fn plant_pack(repository: &Repository, is_meant: &dyn Fn(ContainerId) -> bool) {
+pub fn plant_pack(repository: &Repository, is_meant: &dyn Fn(ContainerId) -> bool) {
     let mut pack = metadata_pack::begin();
     for id in containers(repository).into_iter().filter(|id| is_meant(*id)) {
         let section = reader::read_section(repository, id).unwrap();
@@ -315,7 +315,7 @@ fn r153_a_pack_is_proved_only_if_it_tells_the_truth_of_what_was_not_listed_yet()
 }
 
 /// Puts a run that covers all containers, takes over from all runs, and names nothing.
-fn plant_run(repository: &Repository) {
+pub fn plant_run(repository: &Repository) {
     let covered: BTreeSet<_> = containers(repository).into_iter().collect();
     let replaced = list_runs(repository).unwrap();
     let nothing = &mut || Ok(None);
