@@ -9,10 +9,13 @@ use crate::steps::*;
 use crate::world::content_of;
 use onefold_crypto::{Purpose, Suite};
 use onefold_engine::collection::collect;
+use onefold_engine::container::frame::{CodedFrame, FrameChunk};
 use onefold_engine::container::open::OpenContainer;
 use onefold_engine::container::reader;
 use onefold_engine::session::{SnapshotList, WriterSession, doubts};
 use onefold_engine::{Repository, retention};
+use onefold_format::codec::Codec;
+use onefold_format::container::ChunkDescriptor;
 use onefold_format::layout::{self, ChangeName, Kind};
 use onefold_format::record::{self, Change, Damage};
 use onefold_store::Blobs;
@@ -85,10 +88,23 @@ fn plant_twins(_: &Saved, repository: &Arc<Repository>) {
     let context = forging(repository);
     let mut open = OpenContainer::new(Arc::clone(&context));
     for id in containers(repository) {
-        for chunk in reader::read_section(repository, id).unwrap().chunks {
-            let zeros = vec![0; chunk.length as usize];
-            open.append(chunk.fingerprint, chunk.level, &zeros).unwrap();
-        }
+        let section = reader::read_section(repository, id).unwrap();
+        let of = |chunk: &ChunkDescriptor| {
+            let ChunkDescriptor { fingerprint, length, level, .. } = *chunk;
+            FrameChunk { fingerprint, length, level }
+        };
+        let chunks: Vec<_> = section.chunks.iter().map(of).collect();
+        let plain_length = chunks.iter().map(|chunk| chunk.length).sum();
+        // What is carried is not looked into.
+        open.carry(CodedFrame {
+            bytes: vec![0; plain_length as usize],
+            codec: Codec::Raw,
+            plain_length,
+            chunks,
+            deltas: Vec::new(),
+            sketches: Vec::new(),
+        })
+        .unwrap();
     }
     open.finish().unwrap();
     context.log.settle().unwrap();
