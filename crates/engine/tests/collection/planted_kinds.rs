@@ -188,7 +188,7 @@ fn others_lose_nothing(mut saved: Saved, what: &str) {
     saved.assert_readable(32, what);
     saved.repository = remembering(&saved.memory, 33, state.path());
     // Some of it is there, and some is new.
-    saved.save(&[("a", 0, 60_000), ("own", 1005, 150_000), ("new", 5000, 60_000)]);
+    saved.save(&[("a", 0, 60_000), ("new", 5000, 60_000), ("own", 1005, 150_000)]);
     let report = check_all(&reopen(&saved.memory, 34));
     assert!(report.damaged_paths.is_empty() && !is_loss(&report.problems), "{what}: {report:?}");
     for seed in [35, 36] {
@@ -198,7 +198,7 @@ fn others_lose_nothing(mut saved: Saved, what: &str) {
         saved.assert_readable(37, what);
     }
     saved.repository = remembering(&saved.memory, 38, state.path());
-    saved.save(&[("a", 0, 60_000), ("own", 1005, 150_000), ("newer", 6000, 60_000)]);
+    saved.save(&[("a", 0, 60_000), ("newer", 6000, 60_000), ("own", 1005, 150_000)]);
     saved.assert_readable(39, what);
     let report = check_all(&reopen(&saved.memory, 40));
     assert!(report.damaged_paths.is_empty(), "{what}: {report:?}");
