@@ -148,9 +148,9 @@ fn plant_quarantine(_: &Saved, repository: &Arc<Repository>) {
 
 /// Puts what of it whoever may append can put: new names of kinds that do not take the right to
 /// collect.
-fn plant(saved: &Saved, plants: fn(&Saved, &Arc<Repository>)) -> Vec<String> {
+fn plant(saved: &Saved, plants: fn(&Saved, &Arc<Repository>), seed: u64) -> Vec<String> {
     let theirs = saved.memory.clone_state();
-    plants(saved, &reopen(&theirs, 900));
+    plants(saved, &reopen(&theirs, seed));
     let before = names(&saved.memory, "");
     let mut put = Vec::new();
     for name in names(&theirs, "") {
@@ -213,7 +213,7 @@ fn r150_whatever_who_may_append_plants_others_lose_nothing() {
         };
         assert!(!kind.takes_collecting(), "{kind:?}");
         let saved = Saved::versions(Suite::Aes256Gcm);
-        let put = plant(&saved, plants);
+        let put = plant(&saved, plants, 900);
         let is_it = |name: &String| {
             Kind::of(name).is_some_and(|of| discriminant(&of) == discriminant(&kind))
         };
@@ -221,8 +221,8 @@ fn r150_whatever_who_may_append_plants_others_lose_nothing() {
         others_lose_nothing(saved, &format!("{kind:?}"));
     }
     let saved = Saved::versions(Suite::Aes256Gcm);
-    for plants in kinds().into_iter().filter_map(planted) {
-        plant(&saved, plants);
+    for (seed, plants) in (900..).zip(kinds().into_iter().filter_map(planted)) {
+        plant(&saved, plants, seed);
     }
     others_lose_nothing(saved, "all of them");
 }
