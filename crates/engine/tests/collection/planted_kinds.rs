@@ -122,7 +122,12 @@ fn plant_ready(_: &Saved, repository: &Arc<Repository>) {
 /// Each snapshot is not held, and forgotten for good.
 fn plant_changes(saved: &Saved, repository: &Arc<Repository>) {
     for snapshot in saved.ids() {
-        let name = ChangeName { snapshot, number: 1 };
+        let is_free = |name: &ChangeName| {
+            let name = key(layout::change(*name));
+            repository.store().size(&name).is_err()
+        };
+        let mut all = (1..).map(|number| ChangeName { snapshot, number });
+        let name = all.find(is_free).unwrap();
         let change = Change {
             time_ns: 1,
             by: "them".to_owned(),
