@@ -242,4 +242,76 @@ mod tests {
         (1..=OWN_MAX.get()).for_each(|number| asking.note_own(&container(number)));
         assert_eq!(end().await, StatusCode::FORBIDDEN);
     }
+
+    async fn put(shared: &Arc<Shared>, token: &str, name: &str) -> StatusCode {
+        let request = Request::builder()
+            .method(Method::PUT)
+            .uri(format!("/store/{name}"))
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::IF_NONE_MATCH, "*")
+            .header(header::CONTENT_LENGTH, 1)
+            .body(Body::from("x"))
+            .unwrap();
+        answer(Arc::clone(shared), request).await.status()
+    }
+
+    #[tokio::test]
+    async fn r150_each_kind_is_put_with_its_right_and_nothing_else_is() {
+        let ids = ["11".repeat(16), "22".repeat(16), "33".repeat(16)];
+        let [own, others, nobodys] = &ids;
+        let open = [
+            format!("sessions/{own}/announced"),
+            format!("sessions/{own}/ready-1"),
+            format!("outcomes/{own}"),
+            format!("copies/outcomes/{own}"),
+            format!("containers/11/{own}"),
+            format!("metadata/{own}"),
+            format!("index/{own}"),
+            format!("marks/{own}.{own}"),
+            format!("fates/{own}"),
+            format!("changes/{own}.1"),
+            format!("damage/{own}"),
+            format!("doubts/{own}"),
+        ];
+        let closed = [
+            "config".to_owned(),
+            "config.copy".to_owned(),
+            format!("keys/{own}"),
+            format!("keys/{own}.copy"),
+            "generations/2".to_owned(),
+            "copies/generations/2".to_owned(),
+            format!("tombstones/{own}"),
+            format!("finals/{own}.1"),
+            format!("checkpoints/{own}"),
+            format!("plans/{own}"),
+            "epochs/1".to_owned(),
+            "sweeps/1".to_owned(),
+            "finished/1".to_owned(),
+            format!("sessions/{others}/ready-1"),
+            format!("outcomes/{others}"),
+            format!("outcomes/{nobodys}"),
+            format!("containers/22/{own}"),
+            "containers".to_owned(),
+            "metadata".to_owned(),
+            "anything".to_owned(),
+        ];
+        for (rights, appends, collects) in [
+            (vec![Right::Read, Right::Metrics], false, false),
+            (vec![Right::Append], true, false),
+            (vec![Right::Read, Right::Append], true, false),
+            (vec![Right::Append, Right::Collect], true, true),
+        ] {
+            let (_place, shared, token) = serving(rights);
+            let served = &shared.stores["store"];
+            let announced = Key::new(format!("sessions/{others}/announced")).unwrap();
+            served.put(&announced, "other", |store| store.put(&announced, b"x")).unwrap();
+            for (names, may) in [(&open[..], appends), (&closed[..], collects)] {
+                for name in names {
+                    let status = put(&shared, &token, name).await;
+                    let is_refused = status == StatusCode::FORBIDDEN;
+                    assert_eq!(is_refused, !may, "{name}: {status}");
+                }
+            }
+        }
+    }
 }
