@@ -17,7 +17,7 @@ const SHOWN_MAX_CHARS: usize = 300;
 
 /// Codes in answers, what kind of error each is, and what the user can do: `{...}` is what the
 /// service calls it.
-const CODES: [(&str, ErrorKind, &str); 30] = [
+const CODES: [(&str, ErrorKind, &str); 32] = [
     // Where machines ask for the credentials of their role.
     ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
     ("metadata.google.internal", ErrorKind::NotPermitted, NO_CREDENTIALS),
@@ -61,6 +61,9 @@ const CODES: [(&str, ErrorKind, &str); 30] = [
     ("Header missing from response", ErrorKind::Invalid, NO_SERVER),
     ("InvalidBucketName", ErrorKind::Invalid, NO_NAME),
     ("<Code>InvalidResourceName</Code>", ErrorKind::Invalid, NO_NAME),
+    ("HTTP header is required for Put", ErrorKind::Invalid, NO_CHECKSUM),
+    // Of one object of several that were to be deleted; the status is that of a success.
+    ("(code: AccessDenied)", ErrorKind::NotPermitted, NOT_PERMITTED),
 ];
 
 /// What servers say of a bucket that is not there, with the status of an object that is not.
@@ -72,6 +75,9 @@ pub const NO_CONTAINER: &str = "ContainerNotFound";
 pub const MISSING: &str = "there is no such bucket: make it, or name another one";
 const NO_NAME: &str = "that is no name of a bucket: most servers want 3 to 63 lower-case letters, \
                        digits and hyphens";
+const NO_CHECKSUM: &str = "the bucket locks what is put into it, and takes nothing without a \
+                           checksum: add '?checksum=sha256' to the store's name, or \
+                           '&checksum=sha256' behind another option";
 const CLOCK: &str = "this machine's clock and the server's differ too much: set them right";
 /// What can be done where nobody gives any.
 pub const NO_CREDENTIALS: &str =

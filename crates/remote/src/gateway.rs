@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 pub const ACCESS: &str = "onefold-test";
 /// Its secret.
 pub const SECRET: &str = "onefold-secret";
+/// An account that may do what a policy of the bucket says; its secret is the same.
+pub const CLIENT: &str = "onefold-client";
 /// The bucket that there is.
 pub const BUCKET: &str = "bucket";
 
@@ -91,14 +93,33 @@ impl Gateway {
         let place = tempfile::tempdir()?;
         fs::create_dir_all(place.path().join("data").join(BUCKET))?;
         fs::create_dir_all(place.path().join("side"))?;
+        fs::create_dir_all(place.path().join("accounts"))?;
+        let account = format!(
+            r#"{{"access":"{CLIENT}","secret":"{SECRET}","role":"user","userID":0,"groupID":0,"projectID":0}}"#
+        );
+        let accounts = format!(r#"{{"accessAccounts":{{"{CLIENT}":{account}}}}}"#);
+        fs::write(place.path().join("accounts/users.json"), accounts)?;
         let port = free_port()?;
         let mut command = Command::new(program);
         command
             .args(["--port", &format!("127.0.0.1:{port}"), "--access", ACCESS, "--secret", SECRET])
+            .arg("--iam-dir")
+            .arg(place.path().join("accounts"))
             .args(["--quiet", "posix", "--sidecar"])
             .args([place.path().join("side"), place.path().join("data")]);
         let running = run(&mut command, port, start_max)?;
         Ok(running.map(|_running| Self { _running, port, place }))
+    }
+
+    /// Gives the bucket a policy, which says what [`CLIENT`] may.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn set_policy(&self, policy: &str) -> io::Result<()> {
+        let place = self.place.path().join("side").join(BUCKET).join("meta");
+        fs::create_dir_all(&place)?;
+        fs::write(place.join("policy"), policy)
     }
 
     /// A store in its bucket, as users name it.

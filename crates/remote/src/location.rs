@@ -11,10 +11,10 @@
 //!
 //! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
 //! not the service's own); for S3 `region`, `profile` (of the shared credentials files),
-//! `path-style` (`true` or `false`; true unless said otherwise where an endpoint is given); for
-//! Azure `account` (whose container it is); for all of them `database` (what decides in the place
-//! of a bucket that replaces objects, and knows what others have stored just now; its name is not
-//! looked into here). The prefix may be empty. Of a server the option is `certificate`: the file
+//! `path-style` (`true` or `false`; true unless said otherwise where an endpoint is given) and
+//! `checksum` (`sha256`); for Azure `account` (whose container it is); for all of them `database`
+//! (what decides in the place of a bucket that replaces objects, and knows what others have stored
+//! just now; its name is not looked into here). The prefix may be empty. Of a server the option is `certificate`: the file
 //! with the one certificate that is trusted, for a server that has made its own.
 //!
 //! Rules: a name that only looks like one of another machine is refused and never taken for a
@@ -60,6 +60,8 @@ pub struct BucketLocation {
     pub profile: Option<String>,
     /// Whether the bucket is part of a request's path and not of the server's name.
     pub path_style: Option<bool>,
+    /// Whether objects are put with a checksum, as buckets that lock them want it.
+    pub has_checksums: bool,
     /// Whose container it is, if it is not the account that the ecosystem's variables say.
     pub account: Option<String>,
     /// The database beside it, if there is one.
@@ -196,6 +198,11 @@ impl BucketLocation {
                 text(&mut self.account)?;
                 check_account(value)
             }
+            "checksum" if std::mem::replace(&mut self.has_checksums, true) => {
+                Err("'checksum' is given twice".into())
+            }
+            "checksum" if value == "sha256" => Ok(()),
+            "checksum" => Err("'checksum' is 'sha256'".into()),
             _ => {
                 let mut given = None;
                 text(&mut given)?;
@@ -325,8 +332,9 @@ mod tests {
         assert_eq!(plain.to_string(), "s3://backup");
         let full = bucket(
             "s3://backup/hosts/a_1/?endpoint=http://127.0.0.1:7070&region=eu-1&profile=p&\
-             path-style=false",
+             path-style=false&checksum=sha256",
         );
+        assert!(full.has_checksums && !plain.has_checksums);
         assert_eq!(full.to_string(), "s3://backup/hosts/a_1");
         assert_eq!(full.endpoint.as_deref(), Some("http://127.0.0.1:7070"));
         assert_eq!(full.region.as_deref(), Some("eu-1"));
@@ -386,6 +394,8 @@ mod tests {
             ("s3://backup?region=a&region=b", "given twice"),
             ("s3://backup?region=", "is empty"),
             ("s3://backup?path-style=yes", "'true' or 'false'"),
+            ("s3://backup?checksum=md5", "'sha256'"),
+            ("s3://backup?checksum=sha256&checksum=sha256", "twice"),
             ("s3://backup?key=secret", "is not known"),
             ("s3://backup?account=a", "is not known"),
         ] {

@@ -73,7 +73,7 @@ impl Service {
     /// What may be said of a bucket behind its name.
     pub(crate) fn options(self) -> &'static [&'static str] {
         match self {
-            Self::S3 => &["endpoint", "region", "profile", "path-style", "database"],
+            Self::S3 => &["endpoint", "region", "profile", "path-style", "checksum", "database"],
             Self::Google => &["endpoint", "database"],
             Self::Azure => &["endpoint", "account", "database"],
             Self::Onefold => &["certificate"],

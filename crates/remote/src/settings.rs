@@ -29,7 +29,7 @@ use crate::patience::Patience;
 use crate::requests::{ObservedConnector, Server};
 use crate::service::Service;
 use configparser::ini::Ini;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
@@ -198,6 +198,9 @@ fn amazon(
     };
     if let Some(path_style) = location.path_style {
         builder = builder.with_virtual_hosted_style_request(!path_style);
+    }
+    if location.has_checksums {
+        builder = builder.with_checksum_algorithm(Checksum::SHA256);
     }
     let Usual { options, retry, connector } = Usual::new(&way, "amazonaws.com", patience);
     let client = builder

@@ -1,7 +1,10 @@
 //! A store in a bucket, from `init` to `gc`: what a directory does, a bucket does, whoever's it is.
 
+use crate::collecting::random_bytes;
 use crate::support::{Run, Sandbox};
-use onefold_remote::gateway::{ACCESS, AZURITE_ACCOUNT, AZURITE_KEY, Azurite, Gateway, SECRET};
+use onefold_remote::gateway::{
+    ACCESS, AZURITE_ACCOUNT, AZURITE_KEY, Azurite, BUCKET, CLIENT, Gateway, SECRET,
+};
 use onefold_remote::google_server::{GoogleServer, TOKEN};
 use std::fs;
 
@@ -46,6 +49,54 @@ fn a_store_in_a_bucket_does_what_one_in_a_directory_does() {
     let Some(gateway) = Gateway::start().unwrap() else { return };
     let place = does_what_a_directory_does(&Bucket::on(&gateway));
     assert_eq!((&place["service"], &place["path_style"]), (&"s3".into(), &true.into()));
+}
+
+/// The policy that the documents give to clients, for a bucket and a prefix.
+fn documented_policy(prefix: &str) -> String {
+    let documents = include_str!("../../../../docs/CONFIG.md");
+    let (_, behind) = documents.split_once("A policy for clients").unwrap();
+    let (_, behind) = behind.split_once("```json").unwrap();
+    let (policy, _) = behind.split_once("```").unwrap();
+    let mut policy: serde_json::Value =
+        serde_json::from_str(&policy.replace("BUCKET", BUCKET).replace("PREFIX", prefix)).unwrap();
+    for statement in policy["Statement"].as_array_mut().unwrap() {
+        statement["Principal"] = CLIENT.into();
+    }
+    policy.to_string()
+}
+
+#[test]
+fn r159_a_client_with_the_documented_policy_appends_and_no_more() {
+    let Some(gateway) = Gateway::start().unwrap() else { return };
+    let owner = Bucket::on(&gateway);
+    gateway.set_policy(&documented_policy("hosts/one")).unwrap();
+    let keys = [("AWS_ACCESS_KEY_ID", CLIENT), ("AWS_SECRET_ACCESS_KEY", SECRET)];
+    let client = Bucket { sandbox: owner.sandbox, ..Bucket::new(owner.store.clone(), &keys) };
+    let owner = |arguments: &[&str]| {
+        let mut command = client.sandbox.command(arguments);
+        command.env("ONEFOLD_REPOSITORY", format!("{}&checksum=sha256", owner.store));
+        command.envs(owner.variables.iter().map(|(name, value)| (name, value)));
+        client.sandbox.run_command(command)
+    };
+    owner(&["init", "--kdf-memory", "8MiB", "--kdf-passes", "1"]).expect(0);
+    // More than there may be runs, which are merged then; those that it may not delete stay.
+    for version in 0..20_u8 {
+        client.sandbox.write("source/file", &random_bytes(version.into(), 50_000));
+        client.run(&["backup", "source"]).expect(0);
+    }
+    client.run(&["restore", "latest", "--target", "restored"]).expect(0);
+    client.run(&["hold", "latest"]).expect(0);
+    client.run(&["forget", "latest~1"]).expect(0);
+    for refused in [&["gc", "--wait", "0s"][..], &["forget", "--final", "latest~2"], &["key", "rotate"]] {
+        let said = client.run(refused).expect(11).stderr;
+        assert!(said.contains("does not permit it"), "{said}");
+    }
+    let all = owner(&["--json", "snapshots", "--all"]).expect(0).messages("snapshot");
+    let hidden = all.iter().find(|one| one["hidden"] == true).unwrap();
+    owner(&["undelete", hidden["id"].as_str().unwrap()]).expect(0);
+    owner(&["gc", "--wait", "0s", "--space-goal", "100%"]).expect(0);
+    assert_eq!(owner(&["--json", "snapshots"]).expect(0).messages("snapshot").len(), 20);
+    owner(&["check", "--read-data"]).expect(0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A store in a directory of another machine, reached by ssh: what a local one does, it does.
 
+use crate::collecting::random_bytes;
 use crate::support::{Run, Sandbox};
 use onefold_remote::sftp_server::{self, Sshd};
 use std::fs;
@@ -209,4 +210,36 @@ fn the_last_words_of_what_leads_nowhere_are_heard_and_not_waited_for_for_ever() 
             });
         }
     });
+}
+
+/// A server that denies deleting and renaming, as the documents have it, is enough for a client.
+#[test]
+fn r159_a_login_that_may_not_delete_saves_and_restores() {
+    let documents = include_str!("../../../../docs/CONFIG.md");
+    let (_, denied) = documents.split_once("ForceCommand internal-sftp -P ").unwrap();
+    let denied = denied.split_whitespace().next().unwrap();
+    let Some(server) = sftp_server::find() else { return };
+    let sandbox = Sandbox::empty();
+    fs::create_dir(sandbox.path("far")).unwrap();
+    let store = format!("sftp://anywhere{}", sandbox.path("far/store").display());
+    let by = format!("{server} -P {denied}");
+    let run = |arguments: &[&str]| {
+        let usual = ["-r", &store, "--sftp-command", &by];
+        sandbox.run(&[&usual[..], arguments].concat())
+    };
+    run(&INIT).expect(0);
+    // More than there may be runs of the index, which are merged then.
+    for version in 0..20_u8 {
+        sandbox.write("source/file", &random_bytes(version.into(), 50_000));
+        run(&["backup", "source"]).expect(0);
+    }
+    run(&["restore", "latest", "--target", "restored"]).expect(0);
+    let restored = fs::read(sandbox.path("restored/source/file")).unwrap();
+    assert!(restored == random_bytes(19, 50_000));
+    let refused = run(&["gc", "--wait", "0s"]).expect(11).stderr;
+    assert!(refused.contains("does not permit it"), "{refused}");
+    let here = |arguments: &[&str]| sandbox.run(&[&["-r", "far/store"], arguments].concat());
+    here(&["gc", "--wait", "0s"]).expect(0);
+    here(&["check", "--read-data"]).expect(0);
+    assert_eq!(fs::read_dir(sandbox.path("far/store/tmp")).unwrap().count(), 0);
 }

@@ -14,34 +14,37 @@ fn start() -> Option<Gateway> {
     Gateway::start().unwrap()
 }
 
-fn store_in(gateway: &Gateway, prefix: &str) -> BucketStore {
+fn store_in(gateway: &Gateway, prefix: &str, has_checksums: bool) -> BucketStore {
     let around = with_credentials(ACCESS, SECRET);
-    BucketStore::connect(&location(gateway.port, prefix), &around, Patience::USUAL).unwrap()
+    let location = BucketLocation { has_checksums, ..location(gateway.port, prefix) };
+    BucketStore::connect(&location, &around, Patience::USUAL).unwrap()
 }
 
 #[test]
 fn a_real_server_keeps_the_promises() {
     let Some(gateway) = start() else { return };
     let stores = AtomicUsize::new(0);
-    let make = || -> Box<dyn Store> {
-        let number = stores.fetch_add(1, Ordering::SeqCst);
-        let store = store_in(&gateway, &format!("stores/{number}"));
-        store.claim().unwrap();
-        store.prove(Proof::Again).unwrap();
-        Box::new(store)
-    };
-    conformance::run_flat(&make).unwrap();
+    for has_checksums in [false, true] {
+        let make = || -> Box<dyn Store> {
+            let number = stores.fetch_add(1, Ordering::SeqCst);
+            let store = store_in(&gateway, &format!("stores/{number}"), has_checksums);
+            store.claim().unwrap();
+            store.prove(Proof::Again).unwrap();
+            Box::new(store)
+        };
+        conformance::run_flat(&make).unwrap();
+    }
 }
 
 #[test]
 fn a_place_that_is_taken_is_refused() {
     let Some(gateway) = start() else { return };
-    let store = store_in(&gateway, "taken");
+    let store = store_in(&gateway, "taken", false);
     store.claim().unwrap();
     store.put(&Key::new("config").unwrap(), b"x").unwrap();
-    let error = store_in(&gateway, "taken").claim().unwrap_err();
+    let error = store_in(&gateway, "taken", false).claim().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
-    store_in(&gateway, "taken-too").claim().unwrap();
+    store_in(&gateway, "taken-too", false).claim().unwrap();
 }
 
 #[test]
