@@ -42,7 +42,7 @@ impl Puts {
                 announced.insert(session, client.to_owned());
             }
         })?;
-        announced.retain(|session, _| is_announced(store, *session));
+        announced.retain(|session, _| is_there(store, layout::session_announced(*session)));
         Ok(Self { file: file.into(), announced: announced.into() })
     }
 
@@ -69,11 +69,15 @@ impl Puts {
         }
     }
 
-    /// Whether a session is announced, and no other client is known to have announced it.
+    /// Whether a session is announced or decided, and no other client is known to have announced it.
+    /// What is decided stays, and a client that was fenced has to learn it.
     pub fn is_own(&self, store: &LocalStore, client: &str, session: SessionId) -> bool {
         match self.announced().get(&session) {
             Some(owner) => owner == client,
-            None => is_announced(store, session),
+            None => {
+                is_there(store, layout::session_announced(session))
+                    || is_there(store, layout::outcome(session))
+            }
         }
     }
 
@@ -89,9 +93,8 @@ fn path_of(directory: &Path) -> PathBuf {
     name.into()
 }
 
-fn is_announced(store: &LocalStore, session: SessionId) -> bool {
-    let key = Key::new(layout::session_announced(session));
-    key.is_ok_and(|key| store.size(&key).is_ok())
+fn is_there(store: &LocalStore, name: String) -> bool {
+    Key::new(name).is_ok_and(|key| store.size(&key).is_ok())
 }
 
 /// Reads a log: calls `each` with the client and the key of each whole line.
@@ -136,6 +139,10 @@ mod tests {
         assert!(is_own("mine", one) && !is_own("theirs", one));
         assert!(is_own("mine", other) && is_own("theirs", other));
         assert!(!is_own("mine", SessionId([3; 16])), "it is not announced");
+        // It was fenced, and what announced it is gone.
+        store.put(&Key::new(layout::outcome(one)).unwrap(), b"x").unwrap();
+        puts.forget(&Key::new(layout::session_announced(one)).unwrap());
+        assert!(puts.is_own(&store, "mine", one));
         let mut last = String::new();
         read(&path_of(&directory), &mut |_, key| key.clone_into(&mut last)).unwrap();
         assert_eq!(last, key.as_str());
