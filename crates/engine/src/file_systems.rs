@@ -33,6 +33,23 @@ const FAR_MAGICS: [u64; 5] = [
     0x4750_4653, // GPFS
 ];
 
+/// Images that are made in one piece: times of change in them are what their maker says, and
+/// another image with other bytes may say the same.
+const IMAGE_MAGICS: [u64; 6] = [
+    0x7371_7368, // SquashFS
+    0xe0f5_e1e2, // EROFS
+    0x0000_9660, // ISO 9660
+    0x28cd_3d45, // cramfs
+    0x0000_7275, // romfs
+    0x1501_3346, // UDF
+];
+
+/// Whether a file on this one's file system has another time of change once it is changed.
+#[must_use]
+pub fn has_times_of_change(file: impl AsFd) -> bool {
+    magic_of(file).is_some_and(|magic| !IMAGE_MAGICS.contains(&magic))
+}
+
 /// Whether numbers of files on this one's file system tell files apart.
 #[must_use]
 pub fn has_trusted_numbers(file: impl AsFd) -> bool {

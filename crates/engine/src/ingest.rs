@@ -62,6 +62,7 @@ pub mod interruptible;
 pub mod left_out;
 pub mod levels;
 pub mod links;
+pub mod listed;
 pub mod mount_points;
 pub mod namesakes;
 pub mod parents;

@@ -272,7 +272,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
             counted(report.streams as u64, "stream")
         ));
     }
-    nothing::warn_of_emptied(context, &report);
+    nothing::warn_of_emptied(context, &report, arguments.allow_empty);
     describe(context, arguments, &report, asked.as_ref(), (changed, problems))?;
     if named.gave_nothing(&report) && !arguments.allow_empty {
         context.output.warning(nothing::GAVE_NOTHING);

@@ -87,7 +87,9 @@ fn r159_a_client_with_the_documented_policy_appends_and_no_more() {
     client.run(&["restore", "latest", "--target", "restored"]).expect(0);
     client.run(&["hold", "latest"]).expect(0);
     client.run(&["forget", "latest~1"]).expect(0);
-    for refused in [&["gc", "--wait", "0s"][..], &["forget", "--final", "latest~2"], &["key", "rotate"]] {
+    for refused in
+        [&["gc", "--wait", "0s"][..], &["forget", "--final", "latest~2"], &["key", "rotate"]]
+    {
         let said = client.run(refused).expect(11).stderr;
         assert!(said.contains("does not permit it"), "{said}");
     }

@@ -40,6 +40,8 @@ pub struct Assembler<'a> {
     pub summary: Summary,
     /// Files that were gone when they were to be read.
     pub gone: u64,
+    /// Directories into which more has come since they were listed.
+    pub grown: u64,
     /// Whether only cold files are asked for; one that changes is none, and is met again.
     pub is_manifest: bool,
     /// Names of owners.
@@ -123,7 +125,11 @@ impl Assembler<'_> {
                         return Err(bug!("a directory is left that was never entered"));
                     };
                     // Every name that it had is in the snapshot.
-                    let is_whole = listed == Some(entries) && !self.is_manifest;
+                    let listed = listed.filter(|listed| listed.count() == entries);
+                    let listed = listed.filter(|_| !self.is_manifest);
+                    let has_grown = listed.as_ref().is_some_and(|listed| listed.holds_more());
+                    self.grown += u64::from(has_grown);
+                    let is_whole = listed.is_some() && !has_grown;
                     entry.listing = if is_whole { Listing::Whole } else { Listing::Partial };
                     Some(self.close_directory(entry, builder)?)
                 }

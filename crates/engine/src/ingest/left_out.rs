@@ -52,6 +52,8 @@ pub struct LeftOut {
     pub stores: u64,
     /// What was deleted or moved between its directory's listing and the look at it.
     pub gone: u64,
+    /// Directories into which more came between their listing and the end of their reading.
+    pub grown: u64,
     /// Files for which there is no room now.
     pub put_off: u64,
     /// Sources that bear a mark themselves, and gave nothing but that.
@@ -79,7 +81,7 @@ const EMPTIED_PART: u64 = 10;
 
 impl Emptied {
     /// A directory that had so much, if that was much of a snapshot, or if it is a source, and has
-    /// so many entries left.
+    /// so many entries left; or a source with nothing in it.
     #[must_use]
     pub fn of(
         tree_path: &[u8],
@@ -91,7 +93,10 @@ impl Emptied {
         let was_much = is_source
             || is_much(had.entries, of.files + of.directories + of.others)
             || is_much(had.bytes, of.bytes);
-        let is_told = was_much && had.entries > 0 && left <= had.entries / EMPTIED_PART;
+        let is_told = match had.entries {
+            0 => is_source && left == 0,
+            had => was_much && left <= had / EMPTIED_PART,
+        };
         let Totals { entries, bytes, .. } = *had;
         is_told.then(|| Self { path: path::display(tree_path), left, entries, bytes })
     }
@@ -150,6 +155,7 @@ impl LeftOut {
         self.snapshot_mounts += other.snapshot_mounts;
         self.stores += other.stores;
         self.gone += other.gone;
+        self.grown += other.grown;
         self.put_off += other.put_off;
         self.marked_sources.extend_from_slice(&other.marked_sources);
         self.emptied.extend_from_slice(&other.emptied);

@@ -205,6 +205,7 @@ fn assemble(
         permits,
         summary: Summary::default(),
         gone: 0,
+        grown: 0,
         is_manifest,
         names: &names,
         cursor: Cursor::default(),
@@ -213,6 +214,7 @@ fn assemble(
     };
     let mut done = Vec::new();
     assembler.run(items, &mut done)?;
-    let left_out = LeftOut { gone: assembler.gone, ..LeftOut::default() };
+    let (gone, grown) = (assembler.gone, assembler.grown);
+    let left_out = LeftOut { gone, grown, ..LeftOut::default() };
     Ok(StreamOutcome { done, summary: assembler.summary, left_out })
 }

@@ -16,18 +16,20 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::{Emptied, LeftOut, is_absence, is_gone};
 use super::levels::open_levels;
 use super::links::Links;
+use super::listed::Listed;
 use super::mount_points::Mounted;
 use super::read::{Message, ReadJob};
 use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, is_about_source, other_form};
 use super::stubs::{Reading, StubData, refuse_covered};
 use crate::environment::open_files_max;
+use crate::file_systems::has_times_of_change;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender};
-use onefold_format::node::{Entry, EntryKind, Reference, Totals};
+use onefold_format::node::{Entry, EntryKind, Reference, Time, Totals};
 use onefold_format::record::Summary;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -36,7 +38,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +53,7 @@ mod special;
 
 use below::leads_to_source;
 use excluding::{Mounts, size_of_matched};
-use names::Name;
+pub use names::Name;
 use parent::{Known, ParentDirectory};
 pub use reading::BATCH_FILES_MAX;
 use reading::Batch;
@@ -93,8 +95,8 @@ pub enum Item {
     Other(Entry),
     /// The directory entered last is complete.
     Leave {
-        /// The names that it had, left out or not; `None` if it was not listed.
-        listed: Option<u64>,
+        /// What it had, left out or not; `None` if it was not listed.
+        listed: Option<Box<Listed>>,
     },
     /// The source with this number is complete: what follows belongs to the next.
     SourceDone(usize),
@@ -150,6 +152,8 @@ pub struct Walk<'a> {
     is_lost: bool,
     links: Arc<Links>,
     device: u64,
+    /// Whether times of change tell anything on the device that was asked about last.
+    times_of_change: Option<(u64, bool)>,
     /// What is mounted as the device that was asked about last.
     mounted: Option<(u64, Mounted)>,
     /// Whether the directory that is entered next is the source.
@@ -167,6 +171,7 @@ pub struct Walk<'a> {
     pub(super) left_out_above: usize,
     /// How long the source's path in the tree is.
     source_path_bytes: usize,
+    source_on_disk: PathBuf,
     /// What is mounted where, unless this is about a share.
     mounts: Option<Mounts>,
     /// See [`other_form`].
@@ -195,6 +200,7 @@ impl<'a> Walk<'a> {
             links: Arc::default(),
             device: 0,
             mounted: None,
+            times_of_change: None,
             is_at_source: false,
             left_out,
             met: 0,
@@ -203,6 +209,7 @@ impl<'a> Walk<'a> {
             is_inside_left_out: false,
             left_out_above: 0,
             source_path_bytes: 0,
+            source_on_disk: PathBuf::new(),
             mounts: None,
             other_form: None,
         }
@@ -234,6 +241,7 @@ impl<'a> Walk<'a> {
         self.is_at_source = true;
         self.other_form = other_form(source);
         self.source_path_bytes = source.tree_path.len();
+        self.source_on_disk.clone_from(&source.path);
         let name = source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if self.context.selection.read_special
             && let Some(entry) = special::entry_of(on_disk, name)
@@ -263,7 +271,26 @@ impl<'a> Walk<'a> {
             };
             return self.directory(handle, &source.tree_path, entry, parent, depth);
         }
-        self.entry(&Arc::new(handle), file_name, &source.tree_path, entry, above)
+        let (handle, mut above) = (Arc::new(handle), above);
+        self.forget_if_untold(&handle, self.device, &mut above);
+        self.entry(&handle, file_name, &source.tree_path, entry, above)
+    }
+
+    /// Has a file be read again where its times do not tell whether it has changed.
+    fn forget_if_untold(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        device: u64,
+        known: &mut Option<Known>,
+    ) {
+        let is_told = match self.times_of_change {
+            Some((of, is_told)) if of == device => is_told,
+            _ => has_times_of_change(&**directory),
+        };
+        self.times_of_change = Some((device, is_told));
+        if let Some((known, _)) = known.as_mut().filter(|_| !is_told) {
+            known.changed = Time::default();
+        }
     }
 
     fn directory(
@@ -301,11 +328,11 @@ impl<'a> Walk<'a> {
             self.left_out.marked_sources.push(path::display(tree_path));
         }
         let (times, met, told) = (self.left_out.times(), self.met, self.told);
-        self.met += listed;
+        self.met += listed.count();
         self.put_xattrs(AttributeSource::Open(handle.as_fd()), tree_path, &mut entry)?;
         self.context.job.progress.set_current(&path::display(tree_path));
         self.send(Item::Enter(entry))?;
-        for Name { bytes: name, kind } in names {
+        for Name { bytes: name, kind, .. } in names {
             self.context.job.interrupt.check()?;
             let child = path::join(tree_path, &name);
             let named = (OsStr::from_bytes(&name), kind);
@@ -321,6 +348,8 @@ impl<'a> Walk<'a> {
             }
         }
         self.is_inside_left_out = is_left_out;
+        // A source with nothing in it may be a mount point.
+        let had = had.or_else(|| is_source.then(Totals::default));
         if let Some(had) = had.filter(|_| self.left_out.times() == times) {
             let entries = had.entries.saturating_sub(self.told - told);
             let (had, of) = (Totals { entries, ..had }, &self.context.parent_summary);
@@ -328,7 +357,7 @@ impl<'a> Walk<'a> {
             self.told += emptied.as_ref().map_or(0, |emptied| emptied.entries);
             self.left_out.emptied.extend(emptied);
         }
-        self.send(Item::Leave { listed: Some(listed) })
+        self.send(Item::Leave { listed: Some(Box::new(listed)) })
     }
 
     fn child(
@@ -423,8 +452,9 @@ impl<'a> Walk<'a> {
         if selection.cold.is_some() {
             refuse_covered(&**directory, name, self.device)?;
         }
-        let known = self.known(parent, name.as_bytes());
+        let mut known = self.known(parent, name.as_bytes());
         if !is_directory {
+            self.forget_if_untold(directory, identity.0, &mut known);
             return match self.leaves_out_item(directory, name, tree_path, identity.0) {
                 true => Ok(()),
                 false => self.entry(directory, name, tree_path, entry, known),

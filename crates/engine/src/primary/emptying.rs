@@ -498,10 +498,13 @@ impl Privileges {
         Ok(Self { mode, capabilities })
     }
 
-    /// As they were.
+    /// As they were. Permissions that somebody else has set since are his, and stay: the system
+    /// takes set-id bits and no others.
     pub fn put_back(&self, file: &File) -> Result<()> {
         let failed = |errno: Errno| Error::io("putting its privileges back", errno.into());
-        if file.metadata().context(|| "its status")?.mode() & 0o7777 != self.mode.as_raw_mode() {
+        let (now, before) = (file.metadata().context(|| "its status")?.mode(), self.mode.bits());
+        let is_taken = now & 0o7777 == before & now && now & 0o1777 == before & 0o1777;
+        if is_taken && now & 0o7777 != before {
             rustix::fs::fchmod(file, self.mode).map_err(failed)?;
         }
         match &self.capabilities {

@@ -47,10 +47,13 @@ fn status(open: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Answer<Status> 
     let made = known.stx_btime;
     let generation = (made.tv_sec as u64).wrapping_mul(1_000_000_000) + u64::from(made.tv_nsec);
     let mode = u32::from(known.stx_mode);
+    // A file with a length and no block is all zeros to tar, which does not look further. A stub
+    // may have none below.
+    let has_data = kind(mode) == FileType::RegularFile && known.stx_size > 0;
     let attributes = FileAttr {
         ino: INodeNo(0),
         size: known.stx_size,
-        blocks: known.stx_blocks,
+        blocks: known.stx_blocks.max(u64::from(has_data)),
         atime: time(known.stx_atime),
         mtime: time(known.stx_mtime),
         ctime: time(known.stx_ctime),

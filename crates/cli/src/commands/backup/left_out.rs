@@ -49,6 +49,9 @@ fn reasons(asked: &Selection, found: &LeftOut) -> Vec<String> {
     if found.gone > 0 {
         reasons.push(format!("{} that went meanwhile", counted(found.gone, "item")));
     }
+    if found.grown > 0 {
+        reasons.push(format!("what came into {} meanwhile", counted(found.grown, "directory")));
+    }
     reasons
 }
 
@@ -85,6 +88,7 @@ pub fn fields(asked: &Selection, found: &LeftOut) -> Value {
         "mounts": found.mounts,
         "snapshot_mounts": found.snapshot_mounts,
         "gone": found.gone,
+        "grown_directories": found.grown,
     })
 }
 
@@ -116,12 +120,13 @@ mod tests {
             ],
             mounts: 4,
             gone: 2,
+            grown: 1,
             ..LeftOut::default()
         };
         assert_eq!(
             reasons(&asked, &all).join(", "),
             "5 items by patterns, 3 caches, 1 directory with '.nobackup', 2 files larger than \
-             1.00 GiB (3.00 GiB), 4 mounts, 2 items that went meanwhile"
+             1.00 GiB (3.00 GiB), 4 mounts, 2 items that went meanwhile, what came into 1 directory meanwhile"
         );
         assert!(reasons(&asked, &LeftOut::none(2)).is_empty());
     }

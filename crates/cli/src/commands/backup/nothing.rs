@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::size::{counted, human};
+use onefold_engine::ingest::left_out::Emptied;
 use onefold_engine::ingest::{BackupReport, Source, source_tree};
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
@@ -96,22 +97,28 @@ fn what(found: &Metadata) -> Option<&'static str> {
 }
 
 /// Says which directories have nothing in them any more, and which sources bear a mark.
-pub fn warn_of_emptied(context: &Context, report: &BackupReport) {
+pub fn warn_of_emptied(context: &Context, report: &BackupReport, allow_empty: bool) {
     for path in &report.left_out.marked_sources {
         context.output.warning(&format!(
             "the source '{path}' bears a mark itself, so all that is in it was left out"
         ));
     }
-    for emptied in &report.left_out.emptied {
+    let is_meant = |emptied: &&Emptied| allow_empty && emptied.entries == 0;
+    for emptied in report.left_out.emptied.iter().filter(|emptied| !is_meant(emptied)) {
         let now = match emptied.left {
             0 => "is empty".to_owned(),
             left => format!("holds {}", counted(left, "item")),
         };
-        context.output.warning(&format!(
-            "'{}' {now}, and held {} with {} in the snapshot before: is something not mounted?",
-            emptied.path,
-            counted(emptied.entries, "item"),
-            human(emptied.bytes)
-        ));
+        let before = match emptied.entries {
+            0 => String::new(),
+            entries => format!(
+                ", and held {} with {} in the snapshot before",
+                counted(entries, "item"),
+                human(emptied.bytes)
+            ),
+        };
+        context
+            .output
+            .warning(&format!("'{}' {now}{before}: is something not mounted?", emptied.path));
     }
 }

@@ -28,10 +28,11 @@ impl Walk<'_> {
         known: Option<Known>,
     ) -> Result<()> {
         let (device, bytes) = (self.device, self.source_path_bytes);
+        let on_disk = std::mem::take(&mut self.source_on_disk);
         let (form, mounts, top) = (self.other_form.take(), self.mounts.take(), self.top.take());
         let is_left_out = std::mem::take(&mut self.is_inside_left_out);
         let done = self.top(source, known);
-        (self.device, self.source_path_bytes) = (device, bytes);
+        (self.device, self.source_path_bytes, self.source_on_disk) = (device, bytes, on_disk);
         (self.other_form, self.mounts, self.top) = (form, mounts, top);
         (self.is_inside_left_out, self.is_at_source) = (is_left_out, false);
         done

@@ -4,38 +4,46 @@ use super::below::leads_to_source;
 use super::{Walk, WalkContext, listing};
 use crate::file_systems::list;
 use crate::ingest::left_out::{CACHE_TAG, is_cache, is_this_store};
+use crate::ingest::listed::Listed;
 use crate::tree::path;
 use onefold_format::layout;
-use onefold_types::Result;
+use onefold_types::{Error, Result};
 use rustix::fs::FileType;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A name as its directory's list has it.
-pub(super) struct Name {
-    pub(super) bytes: Vec<u8>,
+pub struct Name {
+    pub(in crate::ingest) bytes: Vec<u8>,
     /// What it is a name of, if the file system says so.
     pub(super) kind: FileType,
+    /// The number of its file.
+    pub(in crate::ingest) inode: u64,
 }
 
 impl Walk<'_> {
     /// The names in a directory, sorted; those of a marked cache are left out but for the mark. And
-    /// how many it has.
+    /// the directory as it was listed.
     pub(super) fn names(
         &mut self,
         handle: &Arc<OwnedFd>,
         tree_path: &[u8],
-    ) -> Result<(Vec<Name>, u64)> {
+    ) -> Result<(Vec<Name>, Listed)> {
         let mut names = Vec::new();
-        list(handle, |name, kind, _| names.push(Name { bytes: name.to_vec(), kind }))
+        let status =
+            rustix::fs::fstat(handle).map_err(|errno| Error::io("its status", errno.into()))?;
+        list(handle, |name, kind, inode| names.push(Name { bytes: name.to_vec(), kind, inode }))
             .map_err(listing)?;
         names.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
         // A directory that is changed while it is read may give a name twice.
         names.dedup_by(|a, b| a.bytes == b.bytes);
-        let listed = names.len() as u64;
+        let listed = Listed::new(self.on_disk(tree_path), &status, &names);
         let selection = self.context.selection;
         if let Some((identity, only)) = selection.only
-            && rustix::fs::fstat(handle).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == identity)
+            && (status.st_dev, status.st_ino) == identity
         {
             names.retain(|name| name.bytes == only.as_bytes());
         }
@@ -62,6 +70,16 @@ impl Walk<'_> {
             self.left_out.caches += 1;
         }
         Ok((names, listed))
+    }
+
+    /// Where what has this path in the tree lies.
+    fn on_disk(&self, tree_path: &[u8]) -> PathBuf {
+        let below = tree_path.get(self.source_path_bytes..).unwrap_or_default();
+        let below = below.strip_prefix(b"/").unwrap_or(below);
+        match below.is_empty() {
+            true => self.source_on_disk.clone(),
+            false => self.source_on_disk.join(OsStr::from_bytes(below)),
+        }
     }
 
     /// Whether a directory is the store itself, which a mount may show elsewhere.
