@@ -89,6 +89,7 @@ use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use request_costs::Reach;
 use std::io::Write;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -129,6 +130,9 @@ pub struct RestoreOptions {
     pub in_place: bool,
     /// What to delete of what is not in the snapshot.
     pub delete: Delete,
+    /// When the snapshot was saved, in nanoseconds since 1970: it cannot know of what was moved
+    /// meanwhile. Empty where that does not matter.
+    pub saved_within_ns: Range<i64>,
     /// Whether to write long runs of zeros as holes even where the original had none.
     pub sparse: bool,
     /// Whether to read every restored file again and compare.

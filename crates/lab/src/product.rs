@@ -222,6 +222,7 @@ impl Product {
             target: target.to_owned(),
             overwrite: Overwrite::IfDifferent,
             in_place: false,
+            saved_within_ns: 0..0,
             delete: Delete::Nothing,
             sparse: false,
             verify: false,

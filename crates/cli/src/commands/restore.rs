@@ -134,6 +134,7 @@ impl RestoreArguments {
                 (true, false) => Delete::Known,
                 (false, false) => Delete::Nothing,
             },
+            saved_within_ns: 0..0,
             sparse: self.sparse,
             verify: self.verify,
             dry_run: self.dry_run,
@@ -164,6 +165,9 @@ fn patterns(exact: &[OsString], any_case: &[OsString]) -> Result<Patterns> {
     )
 }
 
+/// The longest time for which a system gives files the same time.
+const TICK_MAX_NS: i64 = 20_000_000;
+
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let mut location = Location::parse(&arguments.location)?;
@@ -192,6 +196,9 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         return plan::run(context, &repository, snapshot, &root, &options);
     }
     snapshots.warn_if_partial(snapshot);
+    // Times of files lag behind the clock by up to a tick.
+    let finished_ns = snapshot.record.finished_ns.saturating_sub(TICK_MAX_NS);
+    options.saved_within_ns = snapshot.record.started_ns..finished_ns;
     let (begun, running) = (Instant::now(), context.start_job("restoring")?);
     let report = restore::restore(&repository, &root, &options, &running.job)?;
     let problems = running.finish().max(report.errors);

@@ -23,13 +23,12 @@ use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, is_about_source, other_form};
 use super::stubs::{Reading, StubData, refuse_covered};
 use crate::environment::open_files_max;
-use crate::file_systems::has_times_of_change;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender};
-use onefold_format::node::{Entry, EntryKind, Reference, Time, Totals};
+use onefold_format::node::{Entry, EntryKind, Reference, Totals};
 use onefold_format::record::Summary;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -274,23 +273,6 @@ impl<'a> Walk<'a> {
         let (handle, mut above) = (Arc::new(handle), above);
         self.forget_if_untold(&handle, self.device, &mut above);
         self.entry(&handle, file_name, &source.tree_path, entry, above)
-    }
-
-    /// Has a file be read again where its times do not tell whether it has changed.
-    fn forget_if_untold(
-        &mut self,
-        directory: &Arc<OwnedFd>,
-        device: u64,
-        known: &mut Option<Known>,
-    ) {
-        let is_told = match self.times_of_change {
-            Some((of, is_told)) if of == device => is_told,
-            _ => has_times_of_change(&**directory),
-        };
-        self.times_of_change = Some((device, is_told));
-        if let Some((known, _)) = known.as_mut().filter(|_| !is_told) {
-            known.changed = Time::default();
-        }
     }
 
     fn directory(

@@ -370,14 +370,25 @@ impl OutputFile {
     fn finish(self: &Arc<Self>, shared: &Shared) -> Result<()> {
         self.ledger.expect_settled()?;
         let handle = self.handle(shared)?;
+        let way = lock(&self.slot).way.clone();
+        let is_replaced = matches!(way, Way::Replace { .. });
         if self.set_size.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
+            let written = handle.metadata().context(|| "its status")?.len();
+            // A length that no data leads to is on the disk before the data is, and would have a
+            // file of zeros look restored after a loss of power.
+            if (1..self.size).contains(&written) && !is_replaced {
+                handle.sync_data().context(|| "making it durable")?;
+            }
             handle.set_len(self.size).context(|| "setting the file's length")?;
         }
+        // So would its time a file that had its length before.
+        if self.is_in_place() && self.touched.load(Ordering::Relaxed) {
+            handle.sync_data().context(|| "making it durable")?;
+        }
         self.end_stub(&handle)?;
-        let way = lock(&self.slot).way.clone();
         let path = || self.display();
-        if matches!(way, Way::Replace { .. }) && self.attributes.lacks_some {
+        if is_replaced && self.attributes.lacks_some {
             shared.applier.take_over(&self.directory, &self.name, &handle, &self.attributes, &path);
         }
         // The content is whole, so the file stays whatever becomes of these.

@@ -1,8 +1,8 @@
 //! What the target holds and the snapshot does not: deleted or kept.
 //!
 //! A name that is not in a snapshot was absent from its source only if the snapshot can know: its
-//! directory lies at or below a source, was read whole, and is no mount point here. Such a name is
-//! deleted, in directories that were not read whole only where that is asked for. All others are
+//! directory lies at or below a source, was read whole, and is no mount point here, and the item was
+//! not changed while the snapshot was saved. Such a name is deleted, in directories that were not read whole only where that is asked for. All others are
 //! kept, counted and told. A directory that only leads to sources says nothing of what is beside
 //! them, so nothing in it is looked at.
 //!
@@ -40,6 +40,7 @@ use std::sync::Arc;
 const SHOWN_MAX: usize = 20;
 
 const NOT_READ_WHOLE: &str = "kept: its directory was not saved whole";
+const CHANGED_MEANWHILE: &str = "kept: it was changed, or moved, while the snapshot was saved";
 const MOUNTED: &str = "kept: it is, or is in, another mount";
 
 /// What became of the surplus.
@@ -202,6 +203,14 @@ impl<'a> Surplus<'a> {
             Some(_) => Ok(()),
             None => self.remove(directory, name, &stat, item),
         }
+    }
+
+    /// Whether an item got its place, or was changed, while the snapshot was saved: it may have
+    /// been on its way from a directory that was read later to one that was read before.
+    fn is_from_meanwhile(&self, stat: &Stat) -> bool {
+        let changed_ns = stat.st_ctime.saturating_mul(1_000_000_000) + stat.st_ctime_nsec as i64;
+        let knows_all = self.options.delete == Delete::Unknown;
+        !knows_all && self.options.saved_within_ns.contains(&changed_ns)
     }
 
     /// Removes a directory in the way of something else, as far as it may go.
@@ -391,6 +400,10 @@ impl<'a> Surplus<'a> {
         }
         if directory.is_mount(name, stat)? {
             self.keep(item, MOUNTED);
+            return Ok(Next::Stays);
+        }
+        if self.is_from_meanwhile(stat) {
+            self.keep(item, CHANGED_MEANWHILE);
             return Ok(Next::Stays);
         }
         if is_type(stat, FileType::Directory) {

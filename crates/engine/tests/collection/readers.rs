@@ -312,6 +312,7 @@ fn restores_survive<P: Place>() {
                 target: target.path().to_path_buf(),
                 overwrite: Overwrite::IfChanged,
                 in_place: false,
+                saved_within_ns: 0..0,
                 delete: Delete::Nothing,
                 sparse: false,
                 verify: true,

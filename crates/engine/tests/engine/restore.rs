@@ -30,6 +30,7 @@ fn options(target: &Path) -> RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
         in_place: false,
+        saved_within_ns: 0..0,
         delete: Delete::Nothing,
         sparse: false,
         verify: false,

@@ -193,6 +193,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         target: target.to_path_buf(),
         overwrite: Overwrite::IfDifferent,
         in_place: false,
+        saved_within_ns: 0..0,
         delete: Delete::Nothing,
         sparse: false,
         verify: true,

@@ -97,6 +97,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         target: target.to_path_buf(),
         overwrite: Overwrite::IfChanged,
         in_place: false,
+        saved_within_ns: 0..0,
         delete: Delete::Nothing,
         sparse: false,
         verify: true,

@@ -43,6 +43,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         target: std::path::PathBuf::new(),
         overwrite: Overwrite::IfChanged,
         in_place: false,
+        saved_within_ns: 0..0,
         delete: Delete::Nothing,
         sparse: false,
         verify: false,

@@ -251,6 +251,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         target,
         overwrite: Overwrite::IfChanged,
         in_place: false,
+        saved_within_ns: 0..0,
         delete: Delete::Nothing,
         sparse: false,
         verify: false,

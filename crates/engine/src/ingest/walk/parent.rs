@@ -1,8 +1,11 @@
 //! What the parent snapshot has where the walk is. What cannot be read of it only costs time.
 
 use super::{Keeping, Walk};
+use crate::file_systems::has_times_of_change;
 use crate::tree::tree_reader::DirectoryCursor;
-use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::node::{Entry, EntryKind, Reference, Time};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// An entry of the parent, and the place of its first chunk in the parent's tree.
 pub(super) type Known = (Entry, u64);
@@ -30,6 +33,23 @@ impl Walk<'_> {
         match &self.parent {
             Some(reader) => (self.context.keep)(reader, known, place),
             None => Keeping::No,
+        }
+    }
+
+    /// Has a file be read again where its times do not tell whether it has changed.
+    pub(super) fn forget_if_untold(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        device: u64,
+        known: &mut Option<Known>,
+    ) {
+        let is_told = match self.times_of_change {
+            Some((of, is_told)) if of == device => is_told,
+            _ => has_times_of_change(&**directory),
+        };
+        self.times_of_change = Some((device, is_told));
+        if let Some((known, _)) = known.as_mut().filter(|_| !is_told) {
+            known.changed = Time::default();
         }
     }
 }
