@@ -103,7 +103,7 @@ fn run(cli: Cli, output: &Arc<Output>) -> Result<Outcome> {
     // These two need no settings, so wrong ones must not stop them.
     match command {
         Command::Completion(arguments) => commands::completion::run(&arguments, output),
-        Command::Version => commands::version::run(output),
+        Command::Version(arguments) => commands::version::run(&arguments, output),
         command => commands::run(&Context::new(global, Arc::clone(output))?, command),
     }
 }

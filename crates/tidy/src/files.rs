@@ -1,7 +1,7 @@
 //! The files of the project, by path relative to its root.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, FileType};
+use std::path::{Component, Path, PathBuf};
 
 /// Directories that hold nothing of ours.
 const PASSED_OVER: [&str; 3] = [".git", "target", "data"];
@@ -58,7 +58,50 @@ pub fn rust() -> Vec<File> {
     files
 }
 
+/// The symbolic links below `root` that lead out of it or nowhere, each with where it leads.
+#[must_use]
+pub fn stray_links(root: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    visit(root, "", &mut |path, kind| {
+        let place = root.join(&path);
+        if kind.is_symlink()
+            && let Ok(target) = fs::read_link(&place)
+        {
+            let ends_inside = root
+                .canonicalize()
+                .and_then(|root| Ok(place.canonicalize()?.starts_with(root)))
+                .unwrap_or(false);
+            // Nor may the way there leave the tree: the next copy lies elsewhere.
+            let stays_inside =
+                target.components().try_fold(path.matches('/').count(), |depth, component| {
+                    match component {
+                        Component::Normal(_) => Some(depth + 1),
+                        Component::CurDir => Some(depth),
+                        Component::ParentDir => depth.checked_sub(1),
+                        Component::RootDir | Component::Prefix(_) => None,
+                    }
+                });
+            if !ends_inside || stays_inside.is_none() {
+                found.push((path, target));
+            }
+        }
+    });
+    found.sort();
+    found
+}
+
 fn walk(root: &Path, directory: &str, found: &mut Vec<File>) {
+    visit(root, directory, &mut |path, kind| {
+        if kind.is_file()
+            && let Ok(bytes) = fs::read(root.join(&path))
+        {
+            found.push(File { path, bytes });
+        }
+    });
+}
+
+/// Calls `each` with all that is below `directory` and is no directory.
+fn visit(root: &Path, directory: &str, each: &mut dyn FnMut(String, FileType)) {
     let Ok(entries) = fs::read_dir(root.join(directory)) else {
         return;
     };
@@ -68,15 +111,38 @@ fn walk(root: &Path, directory: &str, found: &mut Vec<File>) {
             "" => name.clone(),
             _ => format!("{directory}/{name}"),
         };
-        let Ok(kind) = entry.file_type() else {
-            continue;
-        };
-        if kind.is_dir() && !PASSED_OVER.contains(&name.as_str()) {
-            walk(root, &path, found);
-        } else if kind.is_file()
-            && let Ok(bytes) = fs::read(entry.path())
-        {
-            found.push(File { path, bytes });
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && PASSED_OVER.contains(&name.as_str()) => {}
+            Ok(kind) if kind.is_dir() => visit(root, &path, each),
+            Ok(kind) => each(path, kind),
+            Err(_) => {}
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::stray_links;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    #[test]
+    fn links_are_stray_that_lead_out_or_nowhere() {
+        let outer = tempfile::tempdir().unwrap();
+        let root = outer.path().join("tree");
+        fs::create_dir_all(root.join("docs")).unwrap();
+        fs::write(root.join("README.md"), "read me").unwrap();
+        fs::write(outer.path().join("other"), "not ours").unwrap();
+        symlink("../README.md", root.join("docs/good")).unwrap();
+        symlink("docs", root.join("directory")).unwrap();
+        symlink("../../other", root.join("docs/out")).unwrap();
+        symlink("../../tree/README.md", root.join("docs/round")).unwrap();
+        symlink("gone", root.join("nowhere")).unwrap();
+        symlink(root.join("README.md"), root.join("absolute")).unwrap();
+        let found = stray_links(&root);
+        let names: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(names, ["absolute", "docs/out", "docs/round", "nowhere"]);
+        assert_eq!(found[1].1, Path::new("../../other"));
     }
 }

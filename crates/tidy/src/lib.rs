@@ -11,8 +11,8 @@
 //! | [`markdown`] | tables and links of documents |
 //! | [`mutants`] | the list of mutants, which the program of that name runs |
 //!
-//! Invariant: a check reads and never writes, with one exception: `UPDATE_EXPECT=1` refreshes the
-//! last line of docs/FORMAT.md.
+//! Invariant: a check reads and never writes, unless `UPDATE_EXPECT=1` asks for it: then the last
+//! line of docs/FORMAT.md and THIRD-PARTY-LICENSES.txt are refreshed.
 
 pub mod files;
 pub mod imports;

@@ -149,3 +149,16 @@ fn selective_compression_is_a_choice_of_backups_and_loses_nothing() {
     let restored = sandbox.path("out").join(sandbox.arg("source/twice").trim_start_matches('/'));
     assert!(crate::support::holds(&restored, &twice));
 }
+
+#[test]
+fn the_program_carries_the_licences_of_what_it_contains() {
+    let sandbox = Sandbox::empty();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../THIRD-PARTY-LICENSES.txt");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains("\nzstd-sys ") && text.contains("Permission is hereby granted"));
+    let run = sandbox.run(&["version", "--licences"]).expect(0);
+    assert!(run.stdout == text, "not the text of {file}:\n{}", run.stdout);
+    assert_eq!(sandbox.run(&["version", "--licenses"]).expect(0).stdout, text);
+    let told = sandbox.run(&["--json", "version", "--licences"]).expect(0).message("version");
+    assert_eq!(told["licences"], text);
+}

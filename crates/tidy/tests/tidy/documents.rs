@@ -1,4 +1,5 @@
-//! Documents: linked, with links that lead somewhere, and free of places on somebody's machine.
+//! Documents and files: linked, with links that lead somewhere, and free of places on somebody's
+//! machine.
 
 use crate::no_findings;
 use onefold_tidy::files::{self, File};
@@ -18,19 +19,23 @@ fn documents() -> Vec<File> {
     all
 }
 
-/// The files under version control; all files where there is no version control.
-fn tracked() -> Vec<File> {
+/// The names of all that is under version control, or is not ignored by it; none where there is no
+/// version control.
+fn controlled() -> Option<BTreeSet<String>> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(files::root())
-        .output();
+        .output()
+        .ok()
+        .filter(|listed| listed.status.success())?;
+    Some(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect())
+}
+
+/// The files under version control; all files where there is no version control.
+fn tracked() -> Vec<File> {
     let mut all = files::below("");
-    if let Ok(listed) = listed
-        && listed.status.success()
-    {
-        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let names: BTreeSet<&str> = listed.lines().collect();
-        all.retain(|file| names.contains(file.path.as_str()));
+    if let Some(names) = controlled() {
+        all.retain(|file| names.contains(&file.path));
     }
     all
 }
@@ -63,6 +68,17 @@ fn every_link_leads_somewhere() {
         }
     }
     no_findings("links that lead nowhere", &findings);
+}
+
+#[test]
+fn no_symbolic_link_leads_out_of_the_tree_or_nowhere() {
+    let names = controlled();
+    let findings: Vec<String> = files::stray_links(&files::root())
+        .into_iter()
+        .filter(|(path, _)| names.as_ref().is_none_or(|names| names.contains(path)))
+        .map(|(path, target)| format!("{path} -> {}", target.display()))
+        .collect();
+    no_findings("symbolic links that lead out of the tree or nowhere", &findings);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod documents;
 mod format_guard;
 mod layers;
+mod licences;
 mod mutants;
 mod papers;
 mod style;
