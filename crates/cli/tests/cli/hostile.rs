@@ -61,7 +61,7 @@ fn r73_encryption_cannot_be_switched_off_by_whoever_can_write_to_the_store() {
         assert_eq!(files_below(&sandbox.path("store")), before);
         assert!(!sandbox.path("out").exists());
     };
-    refused(&sandbox, "a password is given");
+    refused(&sandbox, "a password or a key file is given");
     // Without a password what is remembered speaks against it; then what lies in the store does.
     let no_password = sandbox.with_password(false);
     refused(&no_password, "this machine has met an encrypted one");
