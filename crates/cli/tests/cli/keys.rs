@@ -188,7 +188,7 @@ fn what_is_no_key_file_or_not_the_right_one_is_told() {
     let run = sandbox.run(&["--password-file", &file, "snapshots"]).expect(1);
     assert!(run.stderr.contains("--key-file"), "{}", run.stderr);
     // One beside the other is refused, whatever both say.
-    sandbox.run(&["--key-file", &file, "--password-file", &file, "snapshots"]).expect(2);
+    sandbox.run(&["--key-file", &file, "--password-file", &file, "snapshots"]).expect(1);
     let mut both = sandbox.command(&["snapshots"]);
     both.env("ONEFOLD_KEY_FILE", &file);
     let run = sandbox.run_command(both).expect(1);
