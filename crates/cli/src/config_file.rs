@@ -6,7 +6,7 @@
 
 use crate::bounds::{BoundProfile, Goal};
 use crate::files;
-use crate::password::PasswordSource;
+use crate::password::CredentialSource;
 use crate::size::ByteSize;
 use crate::text_values::{optional_count, optional_text, texts};
 use onefold_engine::look_up::LookupChoice;
@@ -44,6 +44,7 @@ pub struct Profile {
     pub sftp_command: Option<String>,
     password_file: Option<PathBuf>,
     password_command: Option<String>,
+    key_file: Option<PathBuf>,
     /// The memory limit.
     pub memory: Option<ByteSize>,
     /// What this machine keeps of stores that are elsewhere.
@@ -78,12 +79,14 @@ pub struct CopyTarget {
     pub to: PathBuf,
     password_file: Option<PathBuf>,
     password_command: Option<String>,
+    key_file: Option<PathBuf>,
 }
 
 impl CopyTarget {
-    /// Where its password comes from.
-    pub fn password_source(&self) -> Result<Option<PasswordSource>> {
-        PasswordSource::from_pair(self.password_file.clone(), self.password_command.clone())
+    /// Where what opens it comes from.
+    pub fn credential_source(&self) -> Result<Option<CredentialSource>> {
+        let (file, command) = (self.password_file.clone(), self.password_command.clone());
+        CredentialSource::from_settings(file, command, self.key_file.clone())
     }
 }
 
@@ -212,22 +215,25 @@ pub struct ForgetProfile {
 }
 
 impl Profile {
-    /// Where the profile takes the password from.
-    pub fn password_source(&self) -> Result<Option<PasswordSource>> {
-        PasswordSource::from_pair(self.password_file.clone(), self.password_command.clone())
+    /// Where the profile takes from what opens the store.
+    pub fn credential_source(&self) -> Result<Option<CredentialSource>> {
+        let (file, command) = (self.password_file.clone(), self.password_command.clone());
+        CredentialSource::from_settings(file, command, self.key_file.clone())
     }
 
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
         let copies = self.copy.iter_mut();
-        let (targets, passwords): (Vec<_>, Vec<_>) =
-            copies.map(|copy| (&mut copy.to, &mut copy.password_file)).unzip();
+        let (targets, secrets): (Vec<_>, Vec<_>) = copies
+            .map(|copy| (&mut copy.to, [&mut copy.password_file, &mut copy.key_file]))
+            .unzip();
         for store in self.repository.iter_mut().chain(targets) {
             // Before it becomes a path from the root, which may hold anything.
             if let Location::Directory(path) = Location::parse(store)? {
                 *store = resolve(&path, base)?;
             }
         }
-        let single = self.password_file.iter_mut().chain(passwords.into_iter().flatten());
+        let own = [&mut self.password_file, &mut self.key_file];
+        let single = secrets.into_iter().flatten().chain(own).flatten();
         let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);
         for path in single.chain(lists) {
             *path = resolve(path, base)?;
@@ -300,9 +306,9 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<BTreeMap<String, Profile>
     for (name, profile) in &mut file.profile {
         let what = || format!("profile '{name}'");
         profile.resolve_paths(base).context(what)?;
-        profile.password_source().context(what)?;
+        profile.credential_source().context(what)?;
         for copy in &profile.copy {
-            copy.password_source().context(what)?;
+            copy.credential_source().context(what)?;
         }
     }
     Ok(file.profile)
@@ -321,6 +327,7 @@ fn default_file() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::password::PasswordSource;
 
     const COMPLETE: &str = r#"
         [profile.default]
@@ -346,6 +353,13 @@ mod tests {
 
         [profile.other]
         password-command = "pass show x"
+
+        [profile.third]
+        key-file = "key"
+
+        [[profile.third.copy]]
+        to = "/elsewhere"
+        key-file = "other-key"
     "#;
 
     #[test]
@@ -358,8 +372,13 @@ mod tests {
         assert_eq!(profile.forget.keep_last, Some(Count::AtMost(3)));
         assert_eq!(profile.forget.keep_daily, Some(Count::Unlimited));
         assert_eq!(profile.forget.keep_tag.len(), 2);
-        let source = profiles["other"].password_source().unwrap();
-        assert_eq!(source, Some(PasswordSource::Command("pass show x".into())));
+        let source = profiles["other"].credential_source().unwrap();
+        let command = PasswordSource::Command("pass show x".into());
+        assert_eq!(source, Some(CredentialSource::Password(command)));
+        let source = profiles["third"].credential_source().unwrap();
+        assert_eq!(source, Some(CredentialSource::KeyFile("/base/key".into())));
+        let source = profiles["third"].copy[0].credential_source().unwrap();
+        assert_eq!(source, Some(CredentialSource::KeyFile("/base/other-key".into())));
     }
 
     #[test]
@@ -379,6 +398,7 @@ mod tests {
             "[profile.a.maintain]\nmax-io = '0'",
             "[profile.a.forget]\nkeep-within = '3x'",
             "[profile.a]\npassword-file = 'f'\npassword-command = 'c'",
+            "[profile.a]\npassword-file = 'f'\nkey-file = 'k'",
             "nonsense",
         ] {
             assert!(parse(text, Path::new("/")).is_err(), "{text}");

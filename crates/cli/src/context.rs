@@ -14,14 +14,14 @@ use crate::machine_notes;
 use crate::opening::{Means, OpenedStore};
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
-use crate::password::{self, PasswordSource};
+use crate::password::{self, CredentialSource};
 use crate::progress::{self, Display};
 use crate::signals;
 use crate::size::counted;
 use onefold_database::Database;
 use onefold_engine::environment::{Interval, READERS};
-use onefold_engine::repository::Expectation;
 use onefold_engine::repository::uncopied::Uncopied;
+use onefold_engine::repository::{Credential, Expectation};
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_remote::Location;
@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 22] = [
+const VARIABLES: [&str; 24] = [
     "ONEFOLD_REPOSITORY",
     "ONEFOLD_SFTP_COMMAND",
     "ONEFOLD_DATABASE_PLAIN",
@@ -48,10 +48,12 @@ const VARIABLES: [&str; 22] = [
     password::VARIABLE,
     password::VARIABLE_FILE,
     password::VARIABLE_COMMAND,
+    password::VARIABLE_KEY_FILE,
     "ONEFOLD_TO_REPOSITORY",
     password::VARIABLES_TO[0],
     password::VARIABLES_TO[1],
     password::VARIABLES_TO[2],
+    password::VARIABLES_TO[3],
     "ONEFOLD_PROFILE",
     "ONEFOLD_CONFIG",
     "ONEFOLD_MEMORY",
@@ -88,7 +90,7 @@ pub struct Context {
     is_far: bool,
     options: GlobalOptions,
     progress: progress::When,
-    password: Option<PasswordSource>,
+    credential: Option<CredentialSource>,
     interrupt: Interrupt,
     may_sleep: Arc<AtomicBool>,
     /// What is to be told of the stores that were opened.
@@ -146,9 +148,10 @@ impl Context {
                 counted(threads as u64, "thread")
             ));
         }
-        let password = PasswordSource::from_pair(
+        let credential = CredentialSource::from_settings(
             options.password_file.clone(),
             options.password_command.clone(),
+            options.key_file.clone(),
         )?;
         Ok(Self {
             memory,
@@ -156,7 +159,7 @@ impl Context {
             is_far,
             threads,
             progress: progress::When::from_environment()?,
-            password,
+            credential,
             interrupt: Interrupt::default(),
             may_sleep: Arc::default(),
             uncopied: Mutex::default(),
@@ -206,7 +209,7 @@ impl Context {
 
     /// The password for a store to be made.
     pub fn initial_password(&self) -> Result<onefold_engine::repository::Password> {
-        password::initial(self.password.as_ref(), self.profile.password_source()?.as_ref())
+        password::initial(self.credential.as_ref(), self.profile.credential_source()?.as_ref())
     }
 
     /// Opens the store.
@@ -245,12 +248,12 @@ impl Context {
         let reads_only = self.options.read_only;
         let opened = OpenedStore::open(&location, access, reads_only, &self.means())?;
         let store = layer(opened.port());
-        let profile_source = self.profile.password_source()?;
+        let profile_source = self.profile.credential_source()?;
         let repository = self.open_one(
             store,
             &location,
-            password::is_given(self.password.as_ref(), profile_source.as_ref()),
-            || password::current(self.password.as_ref(), profile_source.as_ref()),
+            password::is_given(self.credential.as_ref(), profile_source.as_ref()),
+            || password::current(self.credential.as_ref(), profile_source.as_ref()),
             self.memory,
         )?;
         if access == Access::Write {
@@ -270,13 +273,13 @@ impl Context {
     pub fn open_two(
         &self,
         other: &Location,
-        other_password: Option<&PasswordSource>,
+        other_credential: Option<&CredentialSource>,
         role: OtherStore,
     ) -> Result<(Arc<Repository>, Arc<Repository>)> {
         let limit_bytes = self.memory.limit_bytes;
         let memory = MemoryPlan::of_each_of_two(limit_bytes)?;
         let location = self.location()?;
-        let profile_source = self.profile.password_source()?;
+        let profile_source = self.profile.credential_source()?;
         let (means, plain) = (self.means(), Means { read_ahead_bytes: 0, ..self.means() });
         means.refuse_one_command_for(&location, other)?;
         // What is read further than asked serves whoever reads a store in order.
@@ -292,8 +295,8 @@ impl Context {
         let own = self.open_one(
             own_opened.port(),
             &location,
-            password::is_given(self.password.as_ref(), profile_source.as_ref()),
-            || password::current(self.password.as_ref(), profile_source.as_ref()),
+            password::is_given(self.credential.as_ref(), profile_source.as_ref()),
+            || password::current(self.credential.as_ref(), profile_source.as_ref()),
             memory,
         )?;
         let named = || format!("{}, '{other}'", role.name());
@@ -304,8 +307,8 @@ impl Context {
             .open_one(
                 other_opened.port(),
                 other,
-                password::is_second_given(other_password),
-                || password::second(other_password, role.name()),
+                password::is_second_given(other_credential),
+                || password::second(other_credential, role.name()),
                 memory,
             )
             .context(named)?;
@@ -349,18 +352,21 @@ impl Context {
         &self,
         store: Arc<dyn Store>,
         location: &Location,
-        is_password_given: bool,
-        password: impl FnOnce() -> Result<onefold_engine::repository::Password>,
+        is_credential_given: bool,
+        credential: impl FnOnce() -> Result<Credential>,
         memory: MemoryPlan,
     ) -> Result<Arc<Repository>> {
         let mut known = KnownPath::load(location);
-        let expectation = match is_password_given {
-            true => Expectation::Encrypted { because: "a password is given", but_for: &[] },
+        let expectation = match is_credential_given {
+            true => Expectation::Encrypted {
+                because: "a password or a key file is given",
+                but_for: &[],
+            },
             false => known.expectation(),
         };
         let environment = self.environment_of(location.is_far());
         let repository =
-            Repository::open_expecting(store, expectation, password, environment, memory)?;
+            Repository::open_expecting(store, expectation, credential, environment, memory)?;
         let repository = repository.remembering_in(known_stores::remembered_in());
         known.meet(&repository, false, &self.output);
         let uncopied = Arc::clone(repository.uncopied());
@@ -403,23 +409,21 @@ impl Context {
         }
     }
 
-    /// Opens an encrypted store for writing, and tells the password that opened it.
-    pub fn open_with_password(
-        &self,
-    ) -> Result<(Arc<Repository>, onefold_engine::repository::Password)> {
+    /// Opens an encrypted store for writing, and tells what opened it.
+    pub fn open_with_credential(&self) -> Result<(Arc<Repository>, Credential)> {
         let repository = self.open(Access::Write)?;
         if repository.configuration().encryption == "none" {
-            return Err(Error::invalid("the store is not encrypted, so it has no passwords"));
+            return Err(Error::invalid("the store is not encrypted, so it has no keys"));
         }
-        let profile_source = self.profile.password_source()?;
-        let password = password::current(self.password.as_ref(), profile_source.as_ref())?;
-        if !repository.is_current_password(&password)? {
+        let profile_source = self.profile.credential_source()?;
+        let credential = password::current(self.credential.as_ref(), profile_source.as_ref())?;
+        if !repository.opens_current_key(credential.secret())? {
             return Err(Error::new(
                 ErrorKind::WrongPassword,
-                "the password given the second time is not that of the key in use",
+                "what was given the second time does not open the key in use",
             ));
         }
-        Ok((repository, password))
+        Ok((repository, credential))
     }
 
     /// Whether the store was or would be opened for reading only.
@@ -477,18 +481,6 @@ impl Context {
     pub fn expect_sleep(&self) -> Result<()> {
         self.may_sleep.store(true, Ordering::Relaxed);
         self.catch_signals()
-    }
-
-    /// Where new passwords come from.
-    pub fn additional_password(
-        &self,
-        arguments: &crate::options::NewPasswordArguments,
-    ) -> Result<onefold_engine::repository::Password> {
-        let source = PasswordSource::from_pair(
-            arguments.new_password_file.clone(),
-            arguments.new_password_command.clone(),
-        )?;
-        password::additional(source.as_ref()).context(|| "the new password")
     }
 }
 

@@ -31,6 +31,10 @@ pub struct GlobalOptions {
     /// Read the password from what this shell command prints
     #[arg(long, value_name = "COMMAND", global = true)]
     pub password_command: Option<String>,
+    /// Open the store by this key file, which takes the place of a password
+    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(conflicts_with_all = ["password_file", "password_command"])]
+    pub key_file: Option<PathBuf>,
     /// Use this profile of the configuration file
     #[arg(long, value_name = "NAME", global = true, env = "ONEFOLD_PROFILE")]
     pub profile: Option<String>,
@@ -95,17 +99,6 @@ impl FilterArguments {
 fn as_saved(given: &str) -> String {
     let whole = source_tree::absolute(Path::new(given)).unwrap_or_else(|_| given.into());
     path::display(whole.as_os_str().as_bytes())
-}
-
-/// Where a new, further password comes from.
-#[derive(Args, Clone, Debug, Default)]
-pub struct NewPasswordArguments {
-    /// Read the new password from this file
-    #[arg(long, value_name = "FILE", conflicts_with = "new_password_command")]
-    pub new_password_file: Option<PathBuf>,
-    /// Read the new password from what this shell command prints
-    #[arg(long, value_name = "COMMAND")]
-    pub new_password_command: Option<String>,
 }
 
 /// What trying a password costs whoever guesses.

@@ -17,3 +17,5 @@ pub const BOUNDARIES: &str = "onefold 2026 chunk boundaries";
 pub const CONFIGURATION: &str = "onefold 2026 authenticity of the configuration";
 /// Fingerprints of tree nodes where there is no master key: derived from no input.
 pub const PUBLIC_NODES: &str = "onefold 2026 tree nodes of an unencrypted store";
+/// What wraps the keys for a key file: HKDF is told it, with the store's name.
+pub const KEY_FILE: &str = "onefold 2026 wrapping key of a key file";

@@ -1,8 +1,9 @@
-//! A key slot: the ring of keys wrapped by a key that argon2id derives from a password.
+//! A key slot: the ring of keys wrapped by a key that argon2id derives from a password, or HKDF
+//! from a key file ([`crate::key_file`]).
 //!
-//! A store has one slot for each password. Slots are independent: removing one leaves the others,
-//! and the data needs no re-encryption. The slot is JSON, because people must be able to see which
-//! costs protect them:
+//! A store has one slot for each password and each key file. Slots are independent: removing one
+//! leaves the others, and the data needs no re-encryption. The slot is JSON, because people must be
+//! able to see which costs protect them:
 //!
 //! ```text
 //! { "version": 2, "kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 4,
@@ -10,6 +11,9 @@
 //!   "generation": 1, "generation_id": hex(16 bytes),
 //!   "checksum": hex(16 bytes), "label": "user@host", "created_ns": 0 }
 //! ```
+//!
+//! The slot of a key file has `hkdf-sha256` for its `kdf`, and zeros for the costs: 256 random bits
+//! are not guessed, so they need no costly derivation.
 //!
 //! The store's name and the ring's newest generation are authenticated along with the wrapped ring:
 //! a slot opens only its own store, and holds the generation that it claims to hold.
@@ -25,7 +29,8 @@
 //! Slots of version 1 have no generation, which is the first one then, and are read as well.
 
 use crate::key_ring::{Generation, KeyRing};
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use crate::secret::{KdfCost, Secret, SecretKind};
+use aws_lc_rs::aead::{Aad, Nonce};
 use onefold_types::environment::Randomness;
 use onefold_types::{Error, ErrorKind, Result, StoreId};
 use serde::{Deserialize, Serialize};
@@ -35,67 +40,9 @@ const VERSION: u32 = 2;
 /// The version whose slots have no generation: they were written before there were rotations.
 const VERSION_WITHOUT_GENERATION: u32 = 1;
 const KDF: &str = "argon2id";
+const KDF_OF_KEY_FILE: &str = "hkdf-sha256";
 const CHECKSUM_BYTES: usize = 16;
-/// A slot that asks for more memory than this is refused, so that a hostile slot cannot exhaust us.
-const MEMORY_MAX_KIB: u32 = 1 << 20;
-const PASSES_MAX: u32 = 64;
-const LANES_MAX: u32 = 64;
-/// Lanes of new slots: as many threads can try one password.
-const LANES: u32 = 4;
-/// Kibibytes times passes; beyond that one try takes longer than anybody waits.
-pub const KDF_WORK_MAX_KIB: u64 = 4 << 20;
-/// No new slot is given less than that.
-const MEMORY_MIN_KIB: u32 = 8 * 1024;
-
-/// What deriving a key from a password costs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KdfCost {
-    /// Memory in kibibytes.
-    pub memory_kib: u32,
-    /// Passes over the memory.
-    pub passes: u32,
-    /// Independent lanes.
-    pub lanes: u32,
-}
-
-impl Default for KdfCost {
-    /// 64 MiB, three passes, four lanes (docs/decisions/0006-key-derivation.md): key slots lie open
-    /// to guessing where nobody counts the tries.
-    fn default() -> Self {
-        Self { memory_kib: 64 * 1024, passes: 3, lanes: LANES }
-    }
-}
-
-impl KdfCost {
-    /// The usual cost with this memory and so many passes.
-    ///
-    /// Errors: `Invalid` outside of what slots may ask for.
-    pub fn new(memory_kib: u32, passes: u32) -> Result<Self> {
-        let cost = Self { memory_kib, passes, lanes: LANES };
-        let work = u64::from(memory_kib) * u64::from(passes);
-        match memory_kib < MEMORY_MIN_KIB || passes == 0 || cost.is_excessive() {
-            true => Err(Error::invalid(format!(
-                "a key derivation with {memory_kib} KiB and {passes} passes ({work} KiB in all) is \
-                 not offered: at least {} MiB and one pass, at most {} GiB, {PASSES_MAX} passes \
-                 and {} GiB in all",
-                MEMORY_MIN_KIB / 1024,
-                MEMORY_MAX_KIB >> 20,
-                KDF_WORK_MAX_KIB >> 20
-            ))),
-            false => Ok(cost),
-        }
-    }
-
-    fn is_excessive(self) -> bool {
-        let work = u64::from(self.memory_kib) * u64::from(self.passes);
-        self.memory_kib > MEMORY_MAX_KIB
-            || self.passes > PASSES_MAX
-            || self.lanes > LANES_MAX
-            || work > KDF_WORK_MAX_KIB
-    }
-}
-
-/// One password's way to the ring of keys.
+/// The way to the ring of keys of one password or key file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySlot {
@@ -119,18 +66,24 @@ pub struct KeySlot {
 }
 
 impl KeySlot {
-    /// Wraps `ring` with a key derived from `password`.
-    pub fn create(
+    /// Wraps `ring` with a key derived from `secret`; `cost` is what trying a password takes, and
+    /// means nothing for a key file.
+    pub fn create<'a>(
         ring: &KeyRing,
-        password: &[u8],
+        secret: impl Into<Secret<'a>>,
         store: StoreId,
         cost: KdfCost,
         randomness: &dyn Randomness,
     ) -> Result<Self> {
+        let secret = secret.into();
+        let (kdf, cost) = match secret.kind() {
+            SecretKind::Password => (KDF, cost),
+            SecretKind::KeyFile => (KDF_OF_KEY_FILE, KdfCost::NONE),
+        };
         let (mut salt, mut nonce) = ([0; 16], [0; 12]);
         randomness.fill(&mut salt);
         randomness.fill(&mut nonce);
-        let key = wrapping_key(password, &salt, cost)?;
+        let key = secret.wrapping_key(&salt, store, cost)?;
         let newest = ring.newest();
         let mut wrapped = ring.to_bytes();
         key.seal_in_place_append_tag(
@@ -141,7 +94,7 @@ impl KeySlot {
         .map_err(|_| Error::invalid("cannot wrap the keys"))?;
         let mut slot = Self {
             version: VERSION,
-            kdf: KDF.to_owned(),
+            kdf: kdf.to_owned(),
             memory_kib: cost.memory_kib,
             passes: cost.passes,
             lanes: cost.lanes,
@@ -158,16 +111,20 @@ impl KeySlot {
         Ok(slot)
     }
 
-    /// The ring, if `password` is the slot's.
-    pub fn open(&self, password: &[u8], store: StoreId) -> Result<KeyRing> {
+    /// The ring, if `secret` is the slot's. One of the other kind is not tried.
+    pub fn open<'a>(&self, secret: impl Into<Secret<'a>>, store: StoreId) -> Result<KeyRing> {
+        let secret = secret.into();
+        let wrong = || Error::new(ErrorKind::WrongPassword, "wrong password");
+        if !self.takes(secret.kind()) {
+            return Err(wrong());
+        }
         let claimed = self.claimed()?;
         let salt = decoded(&self.salt)?;
         let nonce = decoded(&self.nonce)?;
         let mut wrapped = Zeroizing::new(decoded(&self.wrapped)?);
         let nonce = Nonce::try_assume_unique_for_key(&nonce)
             .map_err(|_| Error::damaged("the key slot's nonce has the wrong length"))?;
-        let key = wrapping_key(password, &salt, self.cost())?;
-        let wrong = || Error::new(ErrorKind::WrongPassword, "wrong password");
+        let key = secret.wrapping_key(&salt, store, self.cost())?;
         let place = Aad::from(place(store, claimed));
         let bytes = key.open_in_place(nonce, place, &mut wrapped).map_err(|_| wrong())?;
         let ring = KeyRing::from_bytes(bytes)?;
@@ -175,6 +132,23 @@ impl KeySlot {
             true => Ok(ring),
             false => Err(Error::damaged("the key slot holds other keys than it says")),
         }
+    }
+
+    /// Which sort of secret the slot is for; `None` for one that this program does not know.
+    #[must_use]
+    pub fn kind(&self) -> Option<SecretKind> {
+        match self.kdf.as_str() {
+            KDF => Some(SecretKind::Password),
+            KDF_OF_KEY_FILE => Some(SecretKind::KeyFile),
+            _ => None,
+        }
+    }
+
+    /// Whether such a secret may open the slot: in one that is salvaged, what it is for may be what
+    /// has rotten.
+    #[must_use]
+    pub fn takes(&self, kind: SecretKind) -> bool {
+        self.kind().is_none_or(|own| own == kind)
     }
 
     /// The newest generation in the ring, as the slot says, which only opening it proves; `None`
@@ -191,7 +165,7 @@ impl KeySlot {
         }
     }
 
-    /// What opening the slot costs.
+    /// What opening the slot costs: nothing for a key file.
     #[must_use]
     pub fn cost(&self) -> KdfCost {
         KdfCost { memory_kib: self.memory_kib, passes: self.passes, lanes: self.lanes }
@@ -218,11 +192,16 @@ impl KeySlot {
         if slot.checksum != slot.computed_checksum()? {
             return Err(Error::damaged("the key slot's checksum does not hold"));
         }
-        if slot.kdf != KDF {
-            return Err(newer());
-        }
+        let is_well_formed = match slot.kind() {
+            None => return Err(newer()),
+            Some(SecretKind::Password) => true,
+            Some(SecretKind::KeyFile) => slot.version == VERSION && slot.cost() == KdfCost::NONE,
+        };
         slot.claimed()?;
-        Ok(slot)
+        match is_well_formed {
+            true => Ok(slot),
+            false => Err(Error::damaged("the key slot of a key file asks for work")),
+        }
     }
 
     /// Reads a stored slot although its checksum may not hold: it may still open, if nothing but
@@ -287,56 +266,12 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
     hex::decode(text).map_err(|_| Error::damaged("the key slot is not well formed"))
 }
 
-/// Does something with threads for so many lanes, or in the calling one alone if there can be no
-/// others. They are told to end with it: the crate's own would stay, and panic where none can be
-/// started.
-fn in_lanes<T: Send>(lanes: u32, derive: impl FnOnce() -> T + Send) -> Result<T> {
-    // A thread that had to do without others once stays the only one of its pool.
-    if rayon::current_thread_index().is_some() {
-        return Ok(derive());
-    }
-    let threads = lanes.clamp(1, LANES) as usize;
-    let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = started
-        .or_else(|_| rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build())
-        .map_err(|cause| {
-            Error::new(ErrorKind::Io, format!("cannot start threads for trying a key: {cause}"))
-        })?;
-    Ok(pool.install(derive))
-}
-
-fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeKey> {
-    if cost.is_excessive() {
-        return Err(Error::damaged("the key slot asks for an unreasonable derivation cost"));
-    }
-    let parameters = argon2::Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32))
-        .map_err(|error| Error::damaged(format!("the key derivation cost is invalid: {error}")))?;
-    let argon2 =
-        argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, parameters);
-    let mut key = Zeroizing::new([0; 32]);
-    // In memory of our own, so that it is wiped: who reads its last blocks has the key.
-    let count = argon2.params().block_count();
-    let mut blocks = Zeroizing::new(Vec::new());
-    blocks.try_reserve_exact(count).map_err(|_| {
-        Error::new(
-            ErrorKind::LimitExceeded,
-            format!("there is no memory for trying a key: {} MiB", cost.memory_kib / 1024),
-        )
-    })?;
-    blocks.resize(count, argon2::Block::default());
-    let derive =
-        || argon2.hash_password_into_with_memory(password, salt, &mut *key, &mut blocks[..]);
-    in_lanes(cost.lanes, derive)?
-        .map_err(|error| Error::damaged(format!("cannot derive the key: {error}")))?;
-    let unbound = UnboundKey::new(&AES_256_GCM, &*key)
-        .map_err(|_| Error::invalid("cannot set up the wrapping key"))?;
-    Ok(LessSafeKey::new(unbound))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key_file::KeyFile;
     use crate::master_key::MasterKey;
+    use crate::secret::{LANES, LANES_MAX, MEMORY_MAX_KIB, MEMORY_MIN_KIB, PASSES_MAX};
     use onefold_types::environment::SeededRandomness;
 
     const CHEAP: KdfCost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
@@ -354,7 +289,7 @@ mod tests {
         let (salt, nonce) = (decoded(&slot.salt).unwrap(), decoded(&slot.nonce).unwrap());
         let nonce = Nonce::try_assume_unique_for_key(&nonce).unwrap();
         let mut wrapped = ring.to_bytes().to_vec();
-        let key = wrapping_key(b"secret", &salt, CHEAP).unwrap();
+        let key = Secret::from(b"secret").wrapping_key(&salt, store, CHEAP).unwrap();
         key.seal_in_place_append_tag(nonce, Aad::from(store.0), &mut wrapped).unwrap();
         slot.wrapped = hex::encode(wrapped);
         (slot.version, slot.generation, slot.generation_id) = (1, None, None);
@@ -467,6 +402,37 @@ mod tests {
         );
         for length in 0..text.len() - 2 {
             assert!(KeySlot::from_bytes(&text.as_bytes()[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_key_file_opens_its_slots_and_costs_nothing() {
+        let (of_password, ring, store) = slot();
+        let randomness = SeededRandomness::new(14);
+        let [file, other] = [(), ()].map(|()| KeyFile::generate(&randomness));
+        let cost = KdfCost::default();
+        let slot = KeySlot::create(&ring, &file, store, cost, &randomness).unwrap();
+        let slot = KeySlot::from_bytes(&slot.to_bytes().unwrap()).unwrap();
+        assert_eq!((slot.kind(), slot.cost()), (Some(SecretKind::KeyFile), KdfCost::NONE));
+        assert_eq!(*slot.open(&file, store).unwrap().to_bytes(), *ring.to_bytes());
+        // Neither another file, nor the text as a password, nor the file in another store.
+        let refused = |opened: Result<KeyRing>| opened.err().unwrap().kind();
+        for opened in [
+            slot.open(&other, store),
+            slot.open(file.to_text().as_bytes(), store),
+            slot.open(&file, StoreId([0; 16])),
+            of_password.open(&file, store),
+        ] {
+            assert_eq!(refused(opened), ErrorKind::WrongPassword);
+        }
+        // One that asks for work is damaged; a kind that is not known is newer.
+        for (kdf, passes, kind) in
+            [(KDF_OF_KEY_FILE, 1, ErrorKind::Damaged), ("hkdf-sha512", 0, ErrorKind::NewerFormat)]
+        {
+            let mut odd = slot.clone();
+            (odd.kdf, odd.passes) = (kdf.to_owned(), passes);
+            odd.checksum = odd.computed_checksum().unwrap();
+            assert_eq!(KeySlot::from_bytes(&odd.to_bytes().unwrap()).unwrap_err().kind(), kind);
         }
     }
 

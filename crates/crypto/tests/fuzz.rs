@@ -4,7 +4,7 @@
 #[path = "../../format/tests/fuzz/mutate.rs"]
 mod mutate;
 
-use onefold_crypto::{KdfCost, KeyRing, KeySlot, MasterKey, Purpose, Vault};
+use onefold_crypto::{KdfCost, KeyFile, KeyRing, KeySlot, MasterKey, Purpose, Vault};
 use onefold_types::StoreId;
 use onefold_types::environment::SeededRandomness;
 
@@ -17,13 +17,27 @@ fn r81_no_bytes_make_reading_a_key_slot_panic() {
     let key = MasterKey::from_bytes([1; 32]);
     let ring = KeyRing::new(key).rotated(2, 5, &randomness).unwrap();
     let slot = KeySlot::create(&ring, b"secret", StoreId([2; 16]), cost, &randomness).unwrap();
-    let corpus = [slot.to_bytes().unwrap(), b"{ \"version\": 3, \"more\": [] }".to_vec()];
+    let file = KeyFile::generate(&randomness);
+    let of_file = KeySlot::create(&ring, &file, StoreId([2; 16]), cost, &randomness).unwrap();
+    let own = [slot, of_file].map(|slot| slot.to_bytes().unwrap());
+    let newer = b"{ \"version\": 3, \"more\": [] }".to_vec();
+    let corpus: Vec<Vec<u8>> = own.into_iter().chain([newer]).collect();
     mutate::run("key_slot", &corpus, ROUNDS, &|bytes| {
         let _ = KeySlot::salvage(bytes);
         if let Ok(slot) = KeySlot::from_bytes(bytes) {
             let again = KeySlot::from_bytes(&slot.to_bytes().unwrap()).unwrap();
             assert!(slot.wraps_like(&again));
             assert_eq!(slot.cost(), again.cost());
+        }
+    });
+}
+
+#[test]
+fn r81_no_bytes_make_reading_a_key_file_panic() {
+    let file = KeyFile::generate(&SeededRandomness::new(2)).to_text();
+    mutate::run("key_file", &[file.as_bytes().to_vec()], ROUNDS, &|bytes| {
+        if let Ok(read) = KeyFile::parse(bytes) {
+            assert_eq!(read.to_text().trim().as_bytes(), bytes.trim_ascii());
         }
     });
 }

@@ -5,7 +5,7 @@
 //! test that fails here says that stores which exist can no longer be read.
 
 use onefold_crypto::{
-    Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Purpose, Vault,
+    Fingerprinter, HashKind, KdfCost, KeyFile, KeyRing, KeySlot, MasterKey, Purpose, Vault,
 };
 use onefold_crypto::{TAG_BYTES, contexts};
 use onefold_types::environment::Randomness;
@@ -253,4 +253,26 @@ fn r80_key_slots_are_made_and_opened_as_known() {
     // The cost is chosen again from time to time, but the first slot is one of a real store.
     let first = KeySlot::from_bytes(known[0].as_bytes()).unwrap();
     assert_eq!(first.cost(), KdfCost { memory_kib: 12 * 1024, passes: 3, lanes: 1 });
+}
+
+#[test]
+fn r80_key_files_are_read_and_open_their_slots_as_known() {
+    let answers = answers();
+    let store = StoreId(array(&answers["store"]));
+    let line = text(&answers["key_file"]);
+    let file = KeyFile::parse(line.as_bytes()).unwrap();
+    assert_eq!(*file.to_text(), line);
+    let (salt, nonce) = (bytes(&answers["salt"]), bytes(&answers["nonce"]));
+    let rings = rings();
+    let known = answers["key_file_slots"].as_array().unwrap();
+    assert!(!known.is_empty());
+    for known in known.iter().map(text) {
+        let slot = KeySlot::from_bytes(known.as_bytes()).unwrap();
+        let claimed = slot.claimed().unwrap().unwrap();
+        let ring = rings.iter().find(|ring| ring.newest() == claimed).unwrap();
+        assert_eq!(*slot.open(&file, store).unwrap().to_bytes(), *ring.to_bytes());
+        let chosen = Chosen::new(&[&salt, &nonce]);
+        let made = KeySlot::create(ring, &file, store, KdfCost::default(), &chosen).unwrap();
+        assert_eq!(String::from_utf8(made.to_bytes().unwrap()).unwrap(), known);
+    }
 }

@@ -1,8 +1,8 @@
 //! A store with its configuration and keys: what every operation starts from.
 //!
-//! Opening reads the configuration, asks for a password only if the store is encrypted, and unwraps
-//! the ring of keys with the first slot that opens (`slots`, `generations`; `rotation` makes a new
-//! ring). Configuration and key slots are stored
+//! Opening reads the configuration, asks for a password or a key file (`credential`) only if the
+//! store is encrypted, and unwraps the ring of keys with the first slot that opens (`slots`,
+//! `generations`; `rotation` makes a new ring). Configuration and key slots are stored
 //! twice; a damaged first copy falls back to the second (R30), and so does a first one that reads
 //! well and is not authentic.
 //!
@@ -13,6 +13,7 @@
 //! anything in `keys`, nor a second copy that says otherwise (R73).
 
 mod configurations;
+mod credential;
 mod deciding;
 mod generations;
 mod likeness;
@@ -28,9 +29,12 @@ use crate::common_index::CommonIndex;
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
 use crate::remembered::Remembered;
+pub use credential::{Credential, Password};
 use generations::KeyStatus;
 use onefold_chunking::Chunker;
-use onefold_crypto::{Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts};
+use onefold_crypto::{
+    Fingerprinter, KdfCost, KeyRing, KeySlot, MasterKey, Secret, Suite, Vault, contexts,
+};
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{ChunkerSettings, Configuration};
 use onefold_format::delta::DeltaChoice;
@@ -45,15 +49,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use uncopied::Uncopied;
-use zeroize::Zeroizing;
 
 /// What was foreseen before a password was asked for so long is not believed any more.
 pub const ASKING_MAX: Duration = Duration::from_secs(2);
 const NO_ENCRYPTION: &str = "none";
 const AES_256_GCM: &str = "aes-256-gcm";
-
-/// A password, wiped from memory when dropped.
-pub type Password = Zeroizing<Vec<u8>>;
 
 /// Chunks of such an average are not put together in frames.
 const LARGE_CHUNKS_BYTES: usize = 64 * limits::KIB;
@@ -172,10 +172,11 @@ impl Repository {
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
-        Self::open_expecting(store, Expectation::Nothing, password, environment, memory)
+        let credential = || password().map(Credential::Password);
+        Self::open_expecting(store, Expectation::Nothing, credential, environment, memory)
     }
 
-    /// Opens a store; `password` is asked for only if the store is encrypted.
+    /// Opens a store; `credential` is asked for only if the store is encrypted.
     ///
     /// Errors: `NoStore`, `WrongPassword`, `NewerFormat`; `Damaged` if the configuration is not
     /// what the key proves; `Tampered` if it says that the store is not encrypted and something
@@ -183,7 +184,7 @@ impl Repository {
     pub fn open_expecting(
         store: Arc<dyn Store>,
         expectation: Expectation<'_>,
-        password: impl FnOnce() -> Result<Password>,
+        credential: impl FnOnce() -> Result<Credential>,
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
@@ -208,10 +209,11 @@ impl Repository {
         deciding::open(&*store, &copies[encrypted])?;
         let limit_bytes = memory.limit_bytes;
         let asked = Instant::now();
-        let password = password()?;
+        let credential = credential()?;
         // Whoever was asked for it may have let time pass.
         let keys = Some(keys).filter(|_| asked.elapsed() < ASKING_MAX);
-        let unlock = |id| slots::unlock(&*store, &password, id, limit_bytes, &environment);
+        let secret = credential.secret();
+        let unlock = |id| slots::unlock(&*store, secret, id, limit_bytes, &environment);
         // Of two copies that do not agree about the store's name one has rotten.
         let others = copies.iter().filter_map(|copy| copy.store_id.parse().ok());
         let other = others.rev().find(|id: &StoreId| *id != store_id);
@@ -429,16 +431,21 @@ impl Repository {
         generations::check(&*self.store, record, notes, problems)
     }
 
-    /// Adds a password.
+    /// Adds a password, which costs that much to try, or a key file, which costs nothing.
     ///
     /// Errors: `KeysChanged` if the keys were rotated since the store was opened: nothing would
     /// open with the new slot.
-    pub fn add_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
+    pub fn add_key<'a>(
+        &self,
+        secret: impl Into<Secret<'a>>,
+        cost: KdfCost,
+        label: &str,
+    ) -> Result<KeyId> {
         let ring = self.ring.as_ref().ok_or_else(not_encrypted)?;
         let environment = &self.environment;
         self.vault.refuse_if_stale()?;
         let mut slot =
-            KeySlot::create(ring, password, self.store_id, cost, &*environment.randomness)?;
+            KeySlot::create(ring, secret, self.store_id, cost, &*environment.randomness)?;
         label.clone_into(&mut slot.label);
         slot.created_ns = environment.clock.now_ns();
         let id = slots::put(&*self.store, &slot, environment)?;
@@ -452,7 +459,7 @@ impl Repository {
         }
     }
 
-    /// Removes a password; refused for the last one and for the one in use. Two that remove each
+    /// Removes a key; refused for the last one and for the one in use. Two that remove each
     /// other's at once: at most one of them does.
     pub fn remove_key(&self, id: KeyId) -> Result<()> {
         if self.current_key == Some(id) {
@@ -461,25 +468,30 @@ impl Repository {
         slots::remove(&*self.store, id, &self.environment)
     }
 
-    /// Whether a password is that of the key in use.
-    pub fn is_current_password(&self, password: &[u8]) -> Result<bool> {
+    /// Whether that opens the key in use.
+    pub fn opens_current_key(&self, secret: Secret<'_>) -> Result<bool> {
         let Some(id) = self.current_key else { return Ok(false) };
-        match slots::read(&*self.store, id)?.open(password, self.store_id) {
+        match slots::read(&*self.store, id)?.open(secret, self.store_id) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::WrongPassword => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Replaces the password in use by another; returns the new slot's name.
-    pub fn change_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
+    /// Replaces the password or key file in use by another; returns the new slot's name.
+    pub fn change_key<'a>(
+        &self,
+        secret: impl Into<Secret<'a>>,
+        cost: KdfCost,
+        label: &str,
+    ) -> Result<KeyId> {
         let old = self.current_key.ok_or_else(not_encrypted)?;
-        let new = self.add_key(password, cost, label)?;
+        let new = self.add_key(secret, cost, label)?;
         slots::remove(&*self.store, old, &self.environment).context(|| {
-            format!("the new password was added as key {new}, and the old one was not removed")
+            format!("the new one was added as key {new}, and the old one was not removed")
         })?;
         // A rotation that came between has left the new slot behind.
-        self.vault.refuse_if_stale().context(|| "the new password opens nothing")?;
+        self.vault.refuse_if_stale().context(|| "the new key opens nothing")?;
         Ok(new)
     }
 }

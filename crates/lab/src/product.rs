@@ -13,7 +13,7 @@
 use crate::collection::bench::cpu_seconds;
 use crate::latency::{DeviceModel, Latency};
 use crate::parallel;
-use onefold_crypto::key_slot::KdfCost;
+use onefold_crypto::KdfCost;
 use onefold_engine::device::HELD_CHUNK_NS;
 use onefold_engine::environment::{Environment, READERS};
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, Source};

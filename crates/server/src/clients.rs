@@ -238,6 +238,14 @@ fn directory_of(path: &Path) -> PathBuf {
 /// Puts a file in the place of another one, in one step and durably; it stays the other one's
 /// owner's.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    replace_by(path, |file| file.write_all(bytes))
+}
+
+/// Puts a file that `write` fills in the place of another one, as [`replace_file`] does.
+pub(crate) fn replace_by(
+    path: &Path,
+    write: impl FnOnce(&mut fs::File) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let directory = directory_of(path);
     let mut file = tempfile::NamedTempFile::new_in(&directory)?;
     if let Ok(before) = fs::metadata(path) {
@@ -247,7 +255,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         }
         file.as_file().set_permissions(before.permissions())?;
     }
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|failed| failed.error)?;
     fs::File::open(&directory)?.sync_all()

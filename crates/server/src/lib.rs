@@ -6,6 +6,7 @@
 //! | `usage` | how much each client has put |
 //! | [`served`] | one store as others see it: what is visible is durable, what is deleted is kept a while |
 //! | `kept` | what is deleted and kept for a while |
+//! | `puts`, [`audit`] | which client has put what, and what of it is still there |
 //! | `taken` | room that an object takes |
 //! | `asking` | who asks, for what, and whether he may |
 //! | `requests` | what a request wants, and where that is done |
@@ -50,6 +51,7 @@
 
 mod answers;
 mod asking;
+pub mod audit;
 mod bodies;
 mod certificate;
 pub mod clients;

@@ -5,22 +5,31 @@
 //! space between. The last line about a key counts; earlier ones are of puts that failed. A line
 //! feed begins each line, so a line that was cut short spoils no other one.
 //!
+//! # Algorithm
+//! A server that starts reads the log once. One of some length, of which most is about what is gone
+//! or did not come about, is written anew with the lines that count and replaced in one step. That
+//! takes the memory of a short digest for each object that is there.
+//!
 //! # Invariants
 //! - The server writes the line before the object can be seen. It does not sync the log: after a
 //!   power loss the last lines may be missing.
 //! - The server knows which client has announced a session for as long as the session is announced.
 
+use crate::clients::replace_by;
 use onefold_format::layout::{self, Kind};
 use onefold_store::{Blobs as _, Key, LocalStore};
 use onefold_types::error::Context as _;
-use onefold_types::{Error, ErrorKind, Result, SessionId};
-use std::collections::BTreeMap;
+use onefold_types::{ErrorKind, Result, SessionId};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A shorter log is left as it is.
+const COMPACTED_FROM_BYTES: u64 = 4 << 20;
 
 /// The log of one store.
 pub struct Puts {
@@ -34,15 +43,22 @@ impl Puts {
     pub fn open(directory: &Path, store: &LocalStore) -> Result<Self> {
         let path = path_of(directory);
         let what = || format!("opening '{}'", path.display());
-        let file = File::options().append(true).create(true).mode(0o600).open(&path);
-        let file = file.context(what)?;
+        let open = || File::options().append(true).create(true).mode(0o600).open(&path);
+        if open().and_then(|file| file.metadata()).context(what)?.len() >= COMPACTED_FROM_BYTES {
+            // Where that fails, on a full device for one, the log is as it was.
+            let _ = compact(&path, store);
+        }
+        let file = open().context(what)?;
         let mut announced = BTreeMap::new();
-        read(&path, &mut |client, key| {
-            if let Some(Kind::Announced(session)) = Kind::of(key) {
-                announced.insert(session, client.to_owned());
+        let mut note = |line: &Line<'_>| {
+            if let Some(Kind::Announced(session)) = Kind::of(line.key)
+                && is_there(store, layout::session_announced(session))
+            {
+                announced.insert(session, line.client.to_owned());
             }
-        })?;
-        announced.retain(|session, _| is_there(store, layout::session_announced(*session)));
+            Ok(())
+        };
+        read(&path, &mut note).context(|| format!("reading '{}'", path.display()))?;
         Ok(Self { file: file.into(), announced: announced.into() })
     }
 
@@ -87,7 +103,7 @@ impl Puts {
 }
 
 /// Where the log of the store in a directory lies.
-fn path_of(directory: &Path) -> PathBuf {
+pub fn path_of(directory: &Path) -> PathBuf {
     let mut name = directory.as_os_str().to_owned();
     name.push(".puts");
     name.into()
@@ -97,22 +113,82 @@ fn is_there(store: &LocalStore, name: String) -> bool {
     Key::new(name).is_ok_and(|key| store.size(&key).is_ok())
 }
 
-/// Reads a log: calls `each` with the client and the key of each whole line.
-fn read(path: &Path, each: &mut dyn FnMut(&str, &str)) -> Result<()> {
-    let failed = |cause| Error::io(format!("reading '{}'", path.display()), cause);
-    for line in BufReader::new(File::open(path).map_err(failed)?).split(b'\n') {
-        let line = line.map_err(failed)?;
-        if let [_, client, key] = String::from_utf8_lossy(&line).split(' ').collect::<Vec<_>>()[..]
-        {
-            each(client, key);
+/// A whole line of a log.
+pub struct Line<'a> {
+    /// Where it begins.
+    at: u64,
+    text: &'a str,
+    /// When the put began, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// Who put it.
+    pub client: &'a str,
+    /// What was put.
+    pub key: &'a str,
+}
+
+/// Reads a log: calls `each` with each whole line.
+pub fn read(path: &Path, each: &mut dyn FnMut(&Line<'_>) -> io::Result<()>) -> io::Result<()> {
+    let (mut from, mut at, mut bytes) = (BufReader::new(File::open(path)?), 0, Vec::new());
+    loop {
+        bytes.clear();
+        let length = from.read_until(b'\n', &mut bytes)?;
+        if length == 0 {
+            return Ok(());
         }
+        let text = String::from_utf8_lossy(bytes.strip_suffix(b"\n").unwrap_or(&bytes));
+        if let [time, client, key] = text.split(' ').collect::<Vec<_>>()[..]
+            && let Ok(time_ns) = time.parse()
+        {
+            each(&Line { at, text: &text, time_ns, client, key })?;
+        }
+        at += length as u64;
     }
-    Ok(())
+}
+
+/// Writes a log anew if the lines that count are less than half of it: the last one about each
+/// object that is there.
+fn compact(path: &Path, store: &LocalStore) -> Result<()> {
+    let digest = |key: &str| {
+        let mut short = [0; 16];
+        blake3::Hasher::new().update(key.as_bytes()).finalize_xof().fill(&mut short);
+        short
+    };
+    // Where the last line about it begins, and how long it is.
+    let mut last: HashMap<[u8; 16], (u64, u64)> = HashMap::new();
+    store.list_names("", &mut |name| {
+        last.insert(digest(name), (0, 0));
+        Ok(())
+    })?;
+    let what = || format!("reading '{}'", path.display());
+    let mut find = |line: &Line<'_>| {
+        if let Some(found) = last.get_mut(&digest(line.key)) {
+            *found = (line.at, line.text.len() as u64 + 1);
+        }
+        Ok(())
+    };
+    read(path, &mut find).context(what)?;
+    let counting: u64 = last.values().map(|(_, length)| length).sum();
+    if counting > path.metadata().context(what)?.len() / 2 {
+        return Ok(());
+    }
+    let write = |file: &mut File| {
+        let mut to = BufWriter::new(file);
+        read(path, &mut |line| match last.get(&digest(line.key)) {
+            Some((at, length)) if (*at, *length > 0) == (line.at, true) => {
+                to.write_all(b"\n")?;
+                to.write_all(line.text.as_bytes())
+            }
+            _ => Ok(()),
+        })?;
+        to.flush()
+    };
+    replace_by(path, write).context(|| format!("writing '{}' anew", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onefold_types::RunId;
 
     #[test]
     fn r150_a_session_is_of_who_announced_it_also_after_a_torn_line_and_a_new_start() {
@@ -144,7 +220,73 @@ mod tests {
         puts.forget(&Key::new(layout::session_announced(one)).unwrap());
         assert!(puts.is_own(&store, "mine", one));
         let mut last = String::new();
-        read(&path_of(&directory), &mut |_, key| key.clone_into(&mut last)).unwrap();
+        let mut note = |line: &Line<'_>| {
+            line.key.clone_into(&mut last);
+            Ok(())
+        };
+        read(&path_of(&directory), &mut note).unwrap();
         assert_eq!(last, key.as_str());
+    }
+
+    #[test]
+    fn r156_a_log_of_what_is_gone_is_written_anew_and_one_of_what_is_there_is_left() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("store");
+        let store = LocalStore::create(&directory).unwrap();
+        let path = path_of(&directory);
+        let there = |number: u8| Key::new(layout::index_run(RunId([number; 16]))).unwrap();
+        let session = SessionId([9; 16]);
+        let announced = Key::new(layout::session_announced(session)).unwrap();
+        let puts = Puts::open(&directory, &store).unwrap();
+        puts.note("mine", &announced).unwrap();
+        store.put(&announced, b"x").unwrap();
+        puts.note("loser", &there(1)).unwrap();
+        for number in 1..=3 {
+            puts.note("mine", &there(number)).unwrap();
+            store.put(&there(number), b"x").unwrap();
+        }
+        let lines = || {
+            let mut lines = Vec::new();
+            let mut note = |line: &Line<'_>| {
+                lines.push((line.time_ns, line.client.to_owned(), line.key.to_owned()));
+                Ok(())
+            };
+            read(&path, &mut note).unwrap();
+            lines
+        };
+        let (all, text) = (lines(), std::fs::read(&path).unwrap());
+        compact(&path, &store).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), text, "most of it counts");
+        for number in 100..200 {
+            puts.note("mine", &there(number)).unwrap();
+        }
+        let mut log = File::options().append(true).open(&path).unwrap();
+        log.write_all(b"\n1 theirs index/\xff").unwrap();
+        compact(&path, &store).unwrap();
+        let counting: Vec<_> = all.into_iter().filter(|line| line.1 == "mine").collect();
+        assert_eq!((counting.len(), lines()), (4, counting.clone()));
+        let status = path.metadata().unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&status) & 0o777, 0o600);
+        // What it says is known, and goes on behind that.
+        let puts = Puts::open(&directory, &store).unwrap();
+        assert!(puts.is_own(&store, "mine", session) && !puts.is_own(&store, "loser", session));
+        puts.note("mine", &there(4)).unwrap();
+        assert_eq!((lines().len(), &lines()[..4]), (5, &counting[..]));
+    }
+
+    #[test]
+    fn r156_a_server_that_starts_writes_a_long_log_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("store");
+        let store = LocalStore::create(&directory).unwrap();
+        let path = path_of(&directory);
+        let gone = format!("\n1 mine {}", layout::index_run(RunId([7; 16])));
+        let count = COMPACTED_FROM_BYTES as usize / gone.len();
+        std::fs::write(&path, gone.repeat(count)).unwrap();
+        drop(Puts::open(&directory, &store).unwrap());
+        assert_eq!(path.metadata().unwrap().len(), (gone.len() * count) as u64, "it is short");
+        std::fs::write(&path, gone.repeat(count + 1)).unwrap();
+        drop(Puts::open(&directory, &store).unwrap());
+        assert_eq!(path.metadata().unwrap().len(), 0);
     }
 }

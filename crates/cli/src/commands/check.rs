@@ -26,13 +26,14 @@ taken; what is not there, or damaged there as well, is named as without it. Dama
 by reading it: add --read-data, unless an earlier check has found it. The other store is only read.
 Its password comes from --to-password-file, --to-password-command, ONEFOLD_TO_PASSWORD,
 ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND, the profile if that copies to it, or a
-question at the terminal. Two stores take a memory limit of at least 96 MiB.
+question at the terminal; --to-key-file or ONEFOLD_TO_KEY_FILE names a key file instead. Two
+stores take a memory limit of at least 96 MiB.
 
 EXAMPLES
   onefold check
   onefold check --read-data-part 1/7     (a seventh each day: all in a week)
   onefold check --read-data --heal-from /mnt/disk/backup
-  onefold check --heal-from s3://bucket/backup --to-password-file key.txt";
+  onefold check --heal-from s3://bucket/backup --to-password-file password.txt";
 
 /// Arguments of `check`.
 #[derive(Args, Debug)]
@@ -68,6 +69,10 @@ pub struct CheckArguments {
     /// Read the password of that store from what this shell command prints
     #[arg(long, value_name = "COMMAND", requires = "heal_from")]
     to_password_command: Option<String>,
+    /// Open that store by this key file
+    #[arg(long, value_name = "FILE", requires = "heal_from")]
+    #[arg(conflicts_with_all = ["to_password_file", "to_password_command"])]
+    to_key_file: Option<PathBuf>,
 }
 
 fn parse_sample(text: &str) -> Result<f64> {

@@ -1,9 +1,12 @@
-//! `client`: who may do what at a server.
+//! `client`: who may do what at a server, and who has put what.
+
+mod audit;
 
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::size::{ByteSize, human};
 use crate::table::Table;
+use audit::AuditArguments;
 use clap::{Args, Subcommand};
 use onefold_server::{Clients, Right};
 use onefold_types::error::Context as _;
@@ -23,12 +26,18 @@ A client has a token, which is shown once or written to a file of its own, and r
 Who has 'append' alone can save with 'backup --lookup none --force', and can read no data of any
 snapshot, nor delete any. A server that runs takes notice of changes within a second.
 
+'audit' reads the log beside each store that is served, and tells what a client has put and what is
+still there: after its token was stolen, say. It reads while a server runs; --remove needs the
+server ended. What others may rely on is named and left, with what to do about it.
+
 EXAMPLES
   onefold client add laptop --clients clients.toml --rights read,append --quota 500GB \\
       --token-file laptop.token
   onefold client add keeper --clients clients.toml --rights read,append,collect
   onefold client list --clients clients.toml
-  onefold client remove laptop --clients clients.toml";
+  onefold client remove laptop --clients clients.toml
+  onefold client audit laptop /srv/backup --since '2026-01-31 18:30:00'
+  onefold client audit laptop /srv/backup --remove --dry-run";
 
 /// Arguments of `client`.
 #[derive(Args, Debug)]
@@ -65,6 +74,8 @@ enum ClientAction {
     },
     /// List the clients
     List,
+    /// List what a client has put into stores and is still there
+    Audit(AuditArguments),
     /// Take a client's rights away
     Remove {
         /// Its name
@@ -75,10 +86,13 @@ enum ClientAction {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &ClientArguments) -> Result<Outcome> {
-    let path = arguments.clients.as_deref();
-    let path = path.ok_or_else(|| Error::invalid("name the file of clients: --clients FILE"))?;
+    let path = || {
+        let path = arguments.clients.as_deref();
+        path.ok_or_else(|| Error::invalid("name the file of clients: --clients FILE"))
+    };
     match &arguments.action {
         ClientAction::Add { name, rights, store, quota, token_file } => {
+            let path = path()?;
             let mut rights = rights.clone();
             rights.sort_unstable();
             rights.dedup();
@@ -96,8 +110,10 @@ pub fn run(context: &Context, arguments: &ClientArguments) -> Result<Outcome> {
             let told = json!({ "client": name, "token_file": file });
             context.output.message("client_added", told)?;
         }
-        ClientAction::List => list(context, path)?,
+        ClientAction::Audit(arguments) => audit::run(context, arguments)?,
+        ClientAction::List => list(context, path()?)?,
         ClientAction::Remove { name } => {
+            let path = path()?;
             Clients::change(path, |clients| match clients.remove(name) {
                 true => Ok(()),
                 false => {

@@ -4,7 +4,7 @@ use crate::config_file::CopyTarget;
 use crate::context::{Context, OtherStore, program};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
-use crate::password::PasswordSource;
+use crate::password::CredentialSource;
 use crate::reference::Snapshots;
 use crate::size::{counted, human};
 use clap::Args;
@@ -27,11 +27,11 @@ of at least 96 MiB.
 
 The password of the other one comes from --to-password-file, --to-password-command,
 ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND, or a question at the
-terminal.
+terminal; --to-key-file or ONEFOLD_TO_KEY_FILE names a key file instead.
 
 EXAMPLES
   onefold -r /mnt/backup copy --to /mnt/disk/backup
-  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file key.txt latest
+  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file password.txt latest
   onefold copy                  # into each store that the profile names";
 
 /// Arguments of `copy`.
@@ -50,6 +50,10 @@ pub struct CopyArguments {
     /// Read the password of that store from what this shell command prints
     #[arg(long, value_name = "COMMAND")]
     to_password_command: Option<String>,
+    /// Open that store by this key file
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["to_password_file", "to_password_command"])]
+    to_key_file: Option<PathBuf>,
     /// What to compress with there [default: as that store says]
     #[arg(long, value_name = "CODEC")]
     compression: Option<Compression>,
@@ -82,9 +86,10 @@ impl Sums {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
-    let given = PasswordSource::from_pair(
+    let given = CredentialSource::from_settings(
         arguments.to_password_file.clone(),
         arguments.to_password_command.clone(),
+        arguments.to_key_file.clone(),
     )?;
     let targets = context.profile.copy.as_slice();
     match (&arguments.to, targets) {
@@ -94,7 +99,8 @@ pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
              [[profile.NAME.copy]]",
         )),
         (None, _) if given.is_some() && targets.len() > 1 => Err(Error::invalid(
-            "the profile has several stores to copy to, and one password was given: use --to",
+            "the profile has several stores to copy to, and one password or key file was given: \
+             use --to",
         )),
         (None, _) => copy_to_all(context, arguments, targets, given.as_ref()),
     }
@@ -106,13 +112,13 @@ fn copy_to_all(
     context: &Context,
     arguments: &CopyArguments,
     targets: &[CopyTarget],
-    given: Option<&PasswordSource>,
+    given: Option<&CredentialSource>,
 ) -> Result<Outcome> {
     let mut outcome = Outcome::Complete;
     let mut failed = None;
     for target in targets {
         let to = Location::parse(&target.to)?;
-        let own = target.password_source()?;
+        let own = target.credential_source()?;
         context.output.note(&format!("to '{to}':"))?;
         match copy_to(context, arguments, &to, given.or(own.as_ref())) {
             Ok(Outcome::Complete) => {}
@@ -130,9 +136,9 @@ fn copy_to(
     context: &Context,
     arguments: &CopyArguments,
     to: &Location,
-    password: Option<&PasswordSource>,
+    credential: Option<&CredentialSource>,
 ) -> Result<Outcome> {
-    let (source, target) = context.open_two(to, password, OtherStore::CopyTo)?;
+    let (source, target) = context.open_two(to, credential, OtherStore::CopyTo)?;
     copy::refuse_same(&source, &target)?;
     if !arguments.dry_run {
         context.leave_what_reserve_lacks(&target)?;

@@ -1,27 +1,36 @@
-//! `key`: the passwords of a store.
+//! `key`: the passwords and key files of a store.
+
+mod fresh;
 
 use crate::context::{Access, Context, user_at_host};
 use crate::exit::Outcome;
-use crate::options::{KdfArguments, NewPasswordArguments};
+use crate::options::KdfArguments;
 use crate::reference::the_one;
 use crate::table::Table;
 use crate::time;
 use clap::{Args, Subcommand};
-use onefold_crypto::KeySlot;
+use fresh::FreshArguments;
+use onefold_crypto::{KeySlot, SecretKind};
 use onefold_engine::Repository;
-use onefold_engine::repository::NamedSlot;
+use onefold_engine::repository::{Credential, NamedSlot};
 use onefold_types::{Error, KeyId, Result};
 use serde_json::json;
 
 const AFTER_HELP: &str = "\
-Each password opens the same keys, so changing one does not touch the data. Whoever has seen the
-keys, or has a copy of the store with an old password, can read what was saved until then, and
-what is saved later as well until 'rotate' has made new keys. 'gc --reseal' moves what there is
-into new containers under these.
+Each password and each key file opens the same keys, so changing one does not touch the data.
+Whoever has seen the keys, or has a copy of the store with an old password or key file, can read
+what was saved until then, and what is saved later as well until 'rotate' has made new keys. 'gc
+--reseal' moves what there is into new containers under these.
+
+A key file holds 256 random bits in a line of text. Whoever has it opens the store, and trying it
+takes no time: it is for backups that nobody attends. Keep it where the store is not, and a password
+beside it.
 
 EXAMPLES
   onefold key list
   onefold key add --label laptop
+  onefold key add --generate /etc/onefold/backup.key --label nightly
+  onefold --key-file /etc/onefold/backup.key backup /home
   onefold key passwd
   onefold key upgrade --kdf-memory 256MiB
   onefold key rotate --remove-others";
@@ -39,19 +48,19 @@ pub struct KeyArguments {
 enum KeyAction {
     /// List the keys
     List,
-    /// Add a password
+    /// Add a password or a key file
     Add(NewKeyArguments),
-    /// Remove a password; neither the last nor the one in use
+    /// Remove a password or key file; neither the last nor the one in use
     Remove {
         /// The key's id or its beginning
         #[arg(value_name = "KEY")]
         key: String,
     },
-    /// Replace the password in use
+    /// Replace the password or key file in use
     Passwd(NewKeyArguments),
     /// Seal everything that is new under new keys, which nobody can tell from the old ones
     Rotate {
-        /// Remove all other passwords, which cannot learn the new keys
+        /// Remove all other passwords and key files, which cannot learn the new keys
         #[arg(long)]
         remove_others: bool,
     },
@@ -68,10 +77,8 @@ enum KeyAction {
 #[derive(Args, Debug)]
 struct NewKeyArguments {
     #[command(flatten)]
-    password: NewPasswordArguments,
-    #[command(flatten)]
-    kdf: KdfArguments,
-    /// Whom the password belongs to (if not named: user@host)
+    fresh: FreshArguments,
+    /// Whom the key belongs to (if not named: user@host)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 }
@@ -86,12 +93,10 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         KeyAction::List => list(context)?,
         KeyAction::Add(arguments) => {
             let repository = open_encrypted(context)?;
-            let (cost, label) = (
-                arguments.kdf.cost(context.memory.limit_bytes)?,
-                label_or_own(arguments.label.as_ref()),
-            );
-            let password = context.additional_password(&arguments.password)?;
-            let id = repository.add_key(&password, cost, &label)?;
+            let label = label_or_own(arguments.label.as_ref());
+            let id = arguments.fresh.store(context, |credential, cost| {
+                repository.add_key(credential.secret(), cost, &label)
+            })?;
             report(context, id, "key_added", "added")?;
         }
         KeyAction::Remove { key } => {
@@ -102,19 +107,24 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         }
         KeyAction::Passwd(arguments) => {
             let repository = open_encrypted(context)?;
-            let (cost, label) = (
-                arguments.kdf.cost(context.memory.limit_bytes)?,
-                label_or_own(arguments.label.as_ref()),
-            );
-            let password = context.additional_password(&arguments.password)?;
-            let id = repository.change_key(&password, cost, &label)?;
-            report(context, id, "key_changed", "replaces the password used so far")?;
+            let label = label_or_own(arguments.label.as_ref());
+            let id = arguments.fresh.store(context, |credential, cost| {
+                repository.change_key(credential.secret(), cost, &label)
+            })?;
+            report(context, id, "key_changed", "replaces the one used so far")?;
         }
         KeyAction::Rotate { remove_others } => rotate(context, *remove_others)?,
         KeyAction::Upgrade { kdf, label } => {
             let cost = kdf.cost(context.memory.limit_bytes)?;
-            let (repository, password) = context.open_with_password()?;
-            let id = repository.change_key(&password, cost, &label_or_own(label.as_ref()))?;
+            let (repository, credential) = context.open_with_credential()?;
+            if matches!(credential, Credential::KeyFile(_)) {
+                return Err(Error::invalid(
+                    "the store was opened by a key file, which nobody guesses whatever trying it \
+                     costs; open it by the password that is to cost more",
+                ));
+            }
+            let label = label_or_own(label.as_ref());
+            let id = repository.change_key(credential.secret(), cost, &label)?;
             report(context, id, "key_changed", "has the same password and replaces the old one")?;
         }
     }
@@ -122,8 +132,8 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
 }
 
 fn rotate(context: &Context, remove_others: bool) -> Result<()> {
-    let (repository, password) = context.open_with_password()?;
-    let rotation = repository.rotate_keys(&password, remove_others)?;
+    let (repository, credential) = context.open_with_credential()?;
+    let rotation = repository.rotate_keys(credential.secret(), remove_others)?;
     let output = &context.output;
     output.set_done("the keys are rotated");
     for (id, error) in &rotation.left {
@@ -135,14 +145,17 @@ fn rotate(context: &Context, remove_others: bool) -> Result<()> {
         ));
     }
     output.note(&format!(
-        "what is saved from now on is sealed under new keys; key {} holds them and has the same \
-         password",
-        rotation.key.short()
+        "what is saved from now on is sealed under new keys; key {} holds them and has the same {}",
+        rotation.key.short(),
+        match credential {
+            Credential::Password(_) => "password",
+            Credential::KeyFile(_) => "key file",
+        }
     ))?;
     let names = |ids: &[KeyId]| ids.iter().map(KeyId::short).collect::<Vec<_>>().join(", ");
     if !rotation.removed.is_empty() {
         output.note(&format!(
-            "removed with the old keys: {}; add other passwords anew with 'onefold key add'",
+            "removed with the old keys: {}; add others anew with 'onefold key add'",
             names(&rotation.removed)
         ))?;
     }
@@ -159,11 +172,11 @@ fn rotate(context: &Context, remove_others: bool) -> Result<()> {
     )
 }
 
-/// Opens the store for a change of passwords; says early that a store has none.
+/// Opens the store for a change of keys; says early that a store has none.
 fn open_encrypted(context: &Context) -> Result<std::sync::Arc<Repository>> {
     let repository = context.open(Access::Write)?;
     match repository.configuration().encryption.as_str() {
-        "none" => Err(Error::invalid("the store is not encrypted, so it has no passwords")),
+        "none" => Err(Error::invalid("the store is not encrypted, so it has no keys")),
         _ => Ok(repository),
     }
 }
@@ -183,7 +196,7 @@ fn report(context: &Context, id: KeyId, message_type: &str, what: &str) -> Resul
 
 fn list(context: &Context) -> Result<()> {
     let repository = context.open(Access::Read)?;
-    let mut table = Table::new(&["", "ID", "Created", "To guess", "Label"]);
+    let mut table = Table::new(&["", "ID", "Created", "Kind", "To guess", "Label"]);
     for named in repository.keys()? {
         let mut notes = Vec::new();
         if named.being_removed {
@@ -200,12 +213,20 @@ fn list(context: &Context) -> Result<()> {
                 (None, "")
             }
         };
+        let kind = named.slot.as_ref().ok().and_then(KeySlot::kind);
         let cost = named.slot.as_ref().ok().map(KeySlot::cost);
+        let cost = cost.filter(|_| kind == Some(SecretKind::Password));
+        let (kind_shown, kind_named) = match kind {
+            Some(SecretKind::Password) => ("password", Some("password")),
+            Some(SecretKind::KeyFile) => ("key file", Some("key-file")),
+            None => ("", None),
+        };
         let label_shown = [&[label], notes.as_slice()].concat().join(" ");
         table.row(vec![
             if named.current { "*" } else { "" }.to_owned(),
             named.id.short(),
             created_ns.map(time::local).unwrap_or_default(),
+            kind_shown.to_owned(),
             cost.map(|it| format!("{} MiB x {}", it.memory_kib / 1024, it.passes))
                 .unwrap_or_default(),
             label_shown.trim().to_owned(),
@@ -214,6 +235,7 @@ fn list(context: &Context) -> Result<()> {
             "key": named.id.to_string(),
             "created": created_ns.map(time::universal),
             "label": label,
+            "kind": kind_named,
             "kdf_memory_kib": cost.map(|cost| cost.memory_kib),
             "kdf_passes": cost.map(|cost| cost.passes),
             "current": named.current,

@@ -56,7 +56,8 @@ EXAMPLES
   onefold -r /mnt/backup check
 
 The password comes from --password-file, --password-command, ONEFOLD_PASSWORD,
-ONEFOLD_PASSWORD_FILE, ONEFOLD_PASSWORD_COMMAND, the profile, or a question at the terminal.
+ONEFOLD_PASSWORD_FILE, ONEFOLD_PASSWORD_COMMAND, the profile, or a question at the terminal; a key
+file in its place from --key-file, ONEFOLD_KEY_FILE or the profile.
 Snapshots are named by their id, its beginning, 'latest' or 'latest~N'.
 
 EXIT CODES
@@ -134,7 +135,7 @@ pub enum Command {
     Info,
     /// Show sizes and ratios
     Stats(stats::StatsArguments),
-    /// Manage passwords
+    /// Manage passwords and key files
     Key(key::KeyArguments),
     /// Show an object of the store
     Cat(cat::CatArguments),

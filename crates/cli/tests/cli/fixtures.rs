@@ -33,7 +33,13 @@ struct Fixture {
     rotated: bool,
     /// Whether it has larger chunks, and a file whose second version is stored as a difference.
     differs: bool,
+    /// Whether a key file opens it as well.
+    key_file: bool,
 }
+
+/// The key file of fixtures that have one: that of the known answers.
+const KEY_FILE: &str = "onefold-key-file-1:\
+                        808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f:e773ed1c";
 
 const fn fixture(
     name: &'static str,
@@ -41,10 +47,11 @@ const fn fixture(
     index: &'static str,
     init: &'static [&'static str],
 ) -> Fixture {
-    Fixture { name, sealed, init, index, collected: false, rotated: false, differs: false }
+    let (collected, rotated, differs, key_file) = (false, false, false, false);
+    Fixture { name, sealed, init, index, collected, rotated, differs, key_file }
 }
 
-const FIXTURES: [Fixture; 10] = [
+const FIXTURES: [Fixture; 11] = [
     // Its containers name their sessions; those made before it do not.
     fixture("blake3-sessions", true, "fuse", &["--chunker=mincdc", "--compression=zstd,2"]),
     fixture("blake3-sealed", true, "bloom", &["--chunker=mincdc", "--compression=zstd,2"]),
@@ -76,6 +83,7 @@ const FIXTURES: [Fixture; 10] = [
         collected: true,
         rotated: false,
         differs: false,
+        key_file: false,
     },
     Fixture {
         name: "blake3-rotated",
@@ -85,6 +93,7 @@ const FIXTURES: [Fixture; 10] = [
         collected: false,
         rotated: true,
         differs: false,
+        key_file: false,
     },
     Fixture {
         name: "blake3-differences",
@@ -94,6 +103,17 @@ const FIXTURES: [Fixture; 10] = [
         collected: false,
         rotated: false,
         differs: true,
+        key_file: false,
+    },
+    Fixture {
+        name: "blake3-key-file",
+        sealed: true,
+        init: &["--chunker=mincdc", "--compression=zstd,2"],
+        index: "bloom",
+        collected: false,
+        rotated: false,
+        differs: false,
+        key_file: true,
     },
 ];
 
@@ -279,6 +299,10 @@ fn make(fixture: &Fixture) {
     if fixture.rotated {
         sandbox.run(&["key", "rotate"]).expect(0);
     }
+    if fixture.key_file {
+        sandbox.write("frozen.key", KEY_FILE.as_bytes());
+        sandbox.run(&["key", "add", "--new-key-file", "frozen.key", "--label=fixture"]).expect(0);
+    }
     change_source(&source);
     if fixture.differs {
         let mut changed = noise("noise", 3000);
@@ -356,6 +380,13 @@ fn verify(fixture: &Fixture) {
         let told = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
         let older = told["containers_of_older_keys"].as_u64().unwrap();
         assert!(older > 0 && older < told["containers"].as_u64().unwrap(), "{told}");
+    }
+    if fixture.key_file {
+        sandbox.write("frozen.key", KEY_FILE.as_bytes());
+        let mut command = sandbox.command(&["--json", "--key-file", "frozen.key", "key", "list"]);
+        command.env_remove("ONEFOLD_PASSWORD");
+        let keys = sandbox.run_command(command).expect(0).messages("key");
+        assert!(keys.iter().any(|key| key["current"] == true && key["kind"] == "key-file"));
     }
     if fixture.differs {
         let told = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
@@ -441,6 +472,11 @@ fn r80_every_store_of_this_version_blake3_rotated() {
 #[test]
 fn r80_every_store_of_this_version_blake3_differences() {
     passes_or_is_made_anew("blake3-differences");
+}
+
+#[test]
+fn r80_every_store_of_this_version_blake3_key_file() {
+    passes_or_is_made_anew("blake3-key-file");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn r73_encryption_cannot_be_switched_off_by_whoever_can_write_to_the_store() {
         assert_eq!(files_below(&sandbox.path("store")), before);
         assert!(!sandbox.path("out").exists());
     };
-    refused(&sandbox, "a password is given");
+    refused(&sandbox, "a password or a key file is given");
     // Without a password what is remembered speaks against it; then what lies in the store does.
     let no_password = sandbox.with_password(false);
     refused(&no_password, "this machine has met an encrypted one");
@@ -172,6 +172,7 @@ fn plant_slot(sandbox: &Sandbox, name: &str, memory_kib: u32, passes: u32) {
     let mut files = fs::read_dir(&keys).unwrap().map(|entry| entry.unwrap().path());
     let own = files.find(|path| path.extension().is_none()).unwrap();
     let mut slot: serde_json::Value = serde_json::from_slice(&fs::read(own).unwrap()).unwrap();
+    slot["kdf"] = "argon2id".into();
     slot["memory_kib"] = memory_kib.into();
     slot["passes"] = passes.into();
     slot["lanes"] = 1.into();
@@ -220,6 +221,19 @@ fn r76_planted_key_slots_cost_neither_memory_nor_time() {
     let run = sandbox.run_command(command).expect(12);
     assert!(run.stderr.contains("was not tried"), "{}", run.stderr);
     sandbox.run(&["snapshots"]).expect(0);
+    // A key file, right or wrong, is tried on none of all these.
+    sandbox.run(&["key", "add", "--generate", "own.key"]).expect(0);
+    let line = format!("onefold-key-file-1:{}", "0".repeat(64));
+    let checksum = &blake3::hash(line.as_bytes()).to_hex()[..8];
+    sandbox.write("wrong.key", format!("{line}:{checksum}\n").as_bytes());
+    for (file, code) in [("own.key", 0), ("wrong.key", 12)] {
+        let mut command = sandbox.command(&["--key-file", file, "snapshots"]);
+        command.env_remove("ONEFOLD_PASSWORD");
+        let run = sandbox.run_command(command).expect(code);
+        for told in ["not tried", "--memory"] {
+            assert!(!run.stderr.contains(told), "{file}: {}", run.stderr);
+        }
+    }
 }
 
 #[test]

@@ -78,6 +78,7 @@ mod restoring;
 mod restoring_folded;
 mod restoring_in_place;
 mod serving;
+mod serving_audit;
 mod serving_bounds;
 mod serving_requests;
 mod serving_together;

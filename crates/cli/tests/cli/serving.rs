@@ -101,7 +101,7 @@ pub fn prepared(stores: &[&str]) -> (Sandbox, String) {
     (sandbox, token)
 }
 
-fn connect(store: &str, token: &str) -> BucketStore {
+pub fn connect(store: &str, token: &str) -> BucketStore {
     let Location::Bucket(location) = Location::parse(Path::new(store)).unwrap() else { panic!() };
     let variables = vec![("ONEFOLD_TOKEN".to_owned(), token.to_owned())];
     let around = Surroundings { variables, ..Surroundings::default() };

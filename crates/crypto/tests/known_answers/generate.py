@@ -28,6 +28,7 @@ STORE = bytes(range(0xA0, 0xB0))
 NONCE = bytes(range(0xC0, 0xCC))
 SALT = bytes(range(0x10, 0x20))
 PLAIN = b"The quick brown fox jumps over the lazy dog."
+KEY_FILE = bytes(range(0x80, 0xA0))
 PASSWORD = "corr\u00e9ct horse".encode()
 
 CONTEXTS = {
@@ -38,6 +39,7 @@ CONTEXTS = {
     "configuration": "onefold 2026 authenticity of the configuration",
 }
 GENERATION = "onefold 2026 name of a sealing generation"
+KEY_FILE_CONTEXT = "onefold 2026 wrapping key of a key file"
 PUBLIC_NODES = "onefold 2026 tree nodes of an unencrypted store"
 PURPOSES = {
     "container": 1, "index run": 2, "outcome": 3, "mark": 4, "tombstone": 5, "plan": 6,
@@ -136,9 +138,32 @@ def generations():
         }
 
 
+def key_file():
+    """The line of text that holds a key, and a checksum over what is before the last colon."""
+    line = "onefold-key-file-1:" + KEY_FILE.hex()
+    return line + ":" + blake3(line.encode()).hexdigest()[:8] + "\n"
+
+
+def expanded(key):
+    """HKDF-SHA256 (RFC 5869) of one block, with the slot's salt, for this store."""
+    pseudorandom = hmac.new(SALT, key, hashlib.sha256).digest()
+    info = KEY_FILE_CONTEXT.encode() + STORE
+    return hmac.new(pseudorandom, info + b"\x01", hashlib.sha256).digest()
+
+
 def slot(memory_kib, passes, lanes, version=2, later=()):
+    key = hash_secret_raw(PASSWORD, SALT, passes, memory_kib, lanes, 32, Type.ID, version=0x13)
+    return wrapped("argon2id", key, (memory_kib, passes, lanes), version, later)
+
+
+def key_file_slot(later=()):
+    return wrapped("hkdf-sha256", expanded(KEY_FILE), (0, 0, 0), 2, later)
+
+
+def wrapped(kdf, key, costs, version, later):
     number, _, secret = ([(1, 0, MASTER_KEY)] + list(later))[-1]
     generation_id = subkey(GENERATION, secret)[:16]
+    memory_kib, passes, lanes = costs
 
     def u32(number):
         return number.to_bytes(4, "little")
@@ -146,18 +171,17 @@ def slot(memory_kib, passes, lanes, version=2, later=()):
     def counted(data):
         return len(data).to_bytes(8, "little") + data
 
-    key = hash_secret_raw(PASSWORD, SALT, passes, memory_kib, lanes, 32, Type.ID, version=0x13)
     place = STORE if version == 1 else STORE + u32(number) + generation_id
-    wrapped = AESGCM(key).encrypt(NONCE, ring(later), place)
-    covered = u32(version) + counted(b"argon2id") + u32(memory_kib) + u32(passes) + u32(lanes)
-    covered += counted(SALT) + counted(NONCE) + counted(wrapped)
+    ciphertext = AESGCM(key).encrypt(NONCE, ring(later), place)
+    covered = u32(version) + counted(kdf.encode()) + u32(memory_kib) + u32(passes) + u32(lanes)
+    covered += counted(SALT) + counted(NONCE) + counted(ciphertext)
     claim = {}
     if version > 1:
         covered += u32(number) + counted(generation_id)
         claim = {"generation": number, "generation_id": generation_id.hex()}
     fields = {
-        "version": version, "kdf": "argon2id", "memory_kib": memory_kib, "passes": passes,
-        "lanes": lanes, "salt": SALT.hex(), "nonce": NONCE.hex(), "wrapped": wrapped.hex(),
+        "version": version, "kdf": kdf, "memory_kib": memory_kib, "passes": passes,
+        "lanes": lanes, "salt": SALT.hex(), "nonce": NONCE.hex(), "wrapped": ciphertext.hex(),
         **claim,
         "checksum": blake3(covered).hexdigest()[:32], "label": "", "created_ns": 0,
     }
@@ -186,6 +210,8 @@ def answers():
         "first_key_slots": [
             slot(12 * 1024, 3, 1, 1), slot(64, 1, 1, 1), slot(256, 2, 4, 1),
         ],
+        "key_file": key_file(),
+        "key_file_slots": [key_file_slot(), key_file_slot(LATER)],
     }
 
 

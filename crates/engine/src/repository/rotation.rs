@@ -1,8 +1,8 @@
 //! Rotation of the keys: from then on everything new is sealed under a fresh secret.
 //!
 //! # Steps
-//! 1. A ring with one generation more is wrapped by the present password in a new slot, which is
-//!    stored twice and read back.
+//! 1. A ring with one generation more is wrapped by the present password or key file in a new slot,
+//!    which is stored twice and read back.
 //! 2. It is decided that this is the generation of that number ([`super::generations`]). If
 //!    somebody else's was, the slot is removed and nothing has changed.
 //! 3. All slots that do not hold it are removed: they open nothing any more.
@@ -20,7 +20,7 @@
 
 use super::generations::{self, KeyStatus};
 use super::{Repository, not_encrypted, slots};
-use onefold_crypto::{KeyRing, KeySlot};
+use onefold_crypto::{KeyRing, KeySlot, Secret};
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, KeyId, Result};
@@ -40,14 +40,18 @@ pub struct Rotation {
 }
 
 impl Repository {
-    /// Seals everything that is new under a fresh secret from now on. `password` is the one in use;
-    /// all others are lost with the slots that cannot learn the secret, and have to be added anew.
+    /// Seals everything that is new under fresh keys from now on. `secret` opens the key in use;
+    /// all others are lost with the slots that cannot learn the new keys, and are added anew.
     ///
     /// Errors: `Invalid` if there are others and `remove_others` is not given; `KeysChanged` if
     /// somebody else has rotated the keys since this store was opened. Nothing has changed then.
-    pub fn rotate_keys(&self, password: &[u8], remove_others: bool) -> Result<Rotation> {
+    pub fn rotate_keys<'a>(
+        &self,
+        secret: impl Into<Secret<'a>>,
+        remove_others: bool,
+    ) -> Result<Rotation> {
         // Slots are only ever removed by others who rotate, or change passwords, at the same time.
-        self.rotate(password, remove_others).map_err(|error| match error.kind() {
+        self.rotate(secret.into(), remove_others).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::new(
                 ErrorKind::KeysChanged,
                 format!(
@@ -59,7 +63,7 @@ impl Repository {
         })
     }
 
-    fn rotate(&self, password: &[u8], remove_others: bool) -> Result<Rotation> {
+    fn rotate(&self, secret: Secret<'_>, remove_others: bool) -> Result<Rotation> {
         let ring = self.ring.as_ref().ok_or_else(not_encrypted)?;
         let current = self.current_key.ok_or_else(not_encrypted)?;
         let store = self.store();
@@ -67,18 +71,18 @@ impl Repository {
         let in_use = slots::read(store, current)?;
         let seen = slots::list(store)?.slots;
         if !remove_others {
-            self.refuse_to_lock_out(password, current, &seen)?;
+            self.refuse_to_lock_out(secret, current, &seen)?;
         }
         let environment = &self.environment;
         let number =
             generations::next_number(store, ring.newest().number, &|| slots::claimed(store))?;
         let rotated = ring.rotated(number, environment.clock.now_ns(), &*environment.randomness)?;
         let (cost, randomness) = (in_use.cost(), &*environment.randomness);
-        let mut slot = KeySlot::create(&rotated, password, self.store_id, cost, randomness)?;
+        let mut slot = KeySlot::create(&rotated, secret, self.store_id, cost, randomness)?;
         slot.label.clone_from(&in_use.label);
         slot.created_ns = environment.clock.now_ns();
         let key = slots::put(store, &slot, environment)?;
-        let decided = self.reads_back(key, &slot, &rotated, password).and_then(|()| {
+        let decided = self.reads_back(key, &slot, &rotated, secret).and_then(|()| {
             let added = slots::list(store)?
                 .slots
                 .into_iter()
@@ -117,11 +121,11 @@ impl Repository {
         Ok(Rotation { key, generations: rotated.count(), removed, left })
     }
 
-    /// Fails if there are slots that the password does not open: whoever has theirs would have no
-    /// way in any more.
+    /// Fails if there are slots that the secret does not open: whoever has theirs would have no way
+    /// in any more.
     fn refuse_to_lock_out(
         &self,
-        password: &[u8],
+        secret: Secret<'_>,
         current: KeyId,
         ids: &BTreeSet<KeyId>,
     ) -> Result<()> {
@@ -129,14 +133,14 @@ impl Repository {
         let (_, statuses) = slots::statuses(store, ids.iter().copied())?;
         let mut others = Vec::new();
         for id in ids.iter().copied().filter(|id| *id != current) {
-            // Its password opens nothing as it is.
+            // Nobody opens anything with it as it is.
             if statuses.get(&id) == Some(&KeyStatus::Outdated) {
                 continue;
             }
             let slot = slots::read(store, id);
             let opens = |slot: &KeySlot| {
                 let (slots, memory_bytes) = (std::slice::from_ref(slot), self.memory.limit_bytes);
-                slots::open_any(slots, password, self.store_id, memory_bytes).is_ok()
+                slots::open_any(slots, secret, self.store_id, memory_bytes).is_ok()
             };
             if slot.as_ref().is_ok_and(opens) {
                 continue;
@@ -148,15 +152,21 @@ impl Repository {
             true => Ok(()),
             false => Err(Error::invalid(format!(
                 "the store has other keys, which cannot learn the new secret without their \
-                 passwords: {}. Give --remove-others to remove them, and add each anew with \
-                 'onefold key add' afterwards",
+                 passwords or key files: {}. Give --remove-others to remove them, and add each \
+                 anew with 'onefold key add' afterwards",
                 others.join(", ")
             ))),
         }
     }
 
     /// Fails unless both copies of a new slot are what was written, and open.
-    fn reads_back(&self, id: KeyId, slot: &KeySlot, ring: &KeyRing, password: &[u8]) -> Result<()> {
+    fn reads_back(
+        &self,
+        id: KeyId,
+        slot: &KeySlot,
+        ring: &KeyRing,
+        secret: Secret<'_>,
+    ) -> Result<()> {
         let written = slot.to_bytes()?;
         for name in [layout::key_slot(id), layout::key_slot_copy(id)] {
             if self.store().get(&Key::new(name)?)? != written {
@@ -166,7 +176,7 @@ impl Repository {
                 )));
             }
         }
-        let opened = KeySlot::from_bytes(&written)?.open(password, self.store_id)?;
+        let opened = KeySlot::from_bytes(&written)?.open(secret, self.store_id)?;
         match opened.to_bytes() == ring.to_bytes() {
             true => Ok(()),
             false => Err(Error::damaged(

@@ -1,4 +1,5 @@
-//! Key slots in a store: two copies of each, opened by a password, removed without a lock.
+//! Key slots in a store: two copies of each, opened by a password or a key file, removed without a
+//! lock.
 //!
 //! # Reading
 //! A copy that has rotten is told by its checksum, and the other one is read. A slot is damaged if
@@ -8,6 +9,9 @@
 //! is *ahead* of it is what a rotation has stored that was stopped before it decided: if nothing
 //! else opens, the decision is made up for. One that is *outdated* opens nothing: whoever worked
 //! with it could not read what others write.
+//!
+//! A password is tried on slots of passwords, and a key file on those of key files: slots of the
+//! other kind, which somebody may have planted, cost no work.
 //!
 //! # Removing
 //! Two removals at once must not take away each other's last key. A removal
@@ -36,7 +40,7 @@
 
 use super::generations::{self, KeyStatus, Newest};
 use crate::environment::Environment;
-use onefold_crypto::{Generation, KDF_WORK_MAX_KIB, KdfCost, KeyRing, KeySlot};
+use onefold_crypto::{Generation, KDF_WORK_MAX_KIB, KdfCost, KeyRing, KeySlot, Secret, SecretKind};
 use onefold_format::layout;
 use onefold_store::{Asked, Key, Store, foresee};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, words};
@@ -162,15 +166,21 @@ pub(super) fn claimed(store: &dyn Store) -> Result<Vec<Generation>> {
     Ok(list(store)?.slots.iter().filter_map(claim).collect())
 }
 
-/// Opens the ring of keys with the first slot that the password fits.
+/// Opens the ring of keys with the first slot that the secret fits.
 pub(super) fn unlock(
     store: &dyn Store,
-    password: &[u8],
+    secret: Secret<'_>,
     store_id: StoreId,
     memory_bytes: usize,
     environment: &Environment,
 ) -> Result<(KeyRing, KeyId)> {
     let mut read = read_all(store)?;
+    for sound in read.iter_mut().filter_map(|(_, sound)| sound.as_mut().ok()) {
+        sound.retain(|slot| slot.takes(secret.kind()));
+    }
+    let all = read.len();
+    read.retain(|(_, sound)| !sound.as_ref().is_ok_and(Vec::is_empty));
+    let others = all - read.len();
     let newest = generations::newest(store, &|| claimed(store))?;
     let status = |sound: &[KeySlot]| {
         let of = |slot: &KeySlot| slot.claimed().map(|claimed| newest.status(claimed));
@@ -189,7 +199,7 @@ pub(super) fn unlock(
             work = work.saturating_add(if is_tried { work_of(&sound) } else { 0 });
             match work > WORK_MAX_KIB {
                 true => Err(too_much_work(id)),
-                false => open_any(&sound, password, store_id, memory_bytes),
+                false => open_any(&sound, secret, store_id, memory_bytes),
             }
         });
         match opened.and_then(|ring| made_current(store, ring, id, &newest, environment)) {
@@ -202,14 +212,15 @@ pub(super) fn unlock(
         let salvaged = copies(store, *id).into_iter().flatten();
         let salvaged: Vec<KeySlot> =
             salvaged.filter_map(|bytes| KeySlot::salvage(&bytes).ok()).collect();
-        let opened = open_any(&salvaged, password, store_id, memory_bytes);
+        let opened = open_any(&salvaged, secret, store_id, memory_bytes);
         if let Ok(ring) =
             opened.and_then(|ring| made_current(store, ring, *id, &newest, environment))
         {
             return Ok((ring, *id));
         }
     }
-    Err(cannot_open(store, refused, problems))
+    let tried = Tried { kind: secret.kind(), refused, others };
+    Err(cannot_open(store, &tried, problems))
 }
 
 /// Reads all slots. If others remove some meanwhile, as a rotation does, it looks again: what they
@@ -259,10 +270,10 @@ fn made_current(
         false => Err(Error::new(
             ErrorKind::KeysChanged,
             format!(
-                "the password is that of key {id}, which a rotation of the keys has left behind: \
-                 open the store with the password that was used for 'onefold key rotate', and add \
-                 this one anew with 'onefold key add'. If nobody rotated the keys, somebody has \
-                 put '{0}' there: remove that and 'copies/{0}'",
+                "what was given opens key {id}, which a rotation of the keys has left behind: open \
+                 the store with the password or key file that was used for 'onefold key rotate', \
+                 and add this one anew with 'onefold key add'. If nobody rotated the keys, \
+                 somebody has put '{0}' there: remove that and 'copies/{0}'",
                 // What is ahead was decided to be something else just now, or never to be.
                 layout::generation(match status {
                     KeyStatus::Ahead => own.number,
@@ -298,7 +309,7 @@ fn fits(slot: &KeySlot, memory_bytes: usize) -> bool {
 /// Tries slots, in no more memory than allowed, or than a new slot takes.
 pub(super) fn open_any(
     slots: &[KeySlot],
-    password: &[u8],
+    secret: Secret<'_>,
     store_id: StoreId,
     memory_bytes: usize,
 ) -> Result<KeyRing> {
@@ -314,7 +325,7 @@ pub(super) fn open_any(
             ));
             continue;
         }
-        result = slot.open(password, store_id);
+        result = slot.open(secret, store_id);
         if result.is_ok() {
             break;
         }
@@ -322,12 +333,43 @@ pub(super) fn open_any(
     result
 }
 
-fn cannot_open(store: &dyn Store, refused: usize, mut problems: Vec<(KeyId, Error)>) -> Error {
-    // The password may well be right.
+/// What came of trying all slots.
+struct Tried {
+    /// What was tried.
+    kind: SecretKind,
+    /// Slots that it does not open.
+    refused: usize,
+    /// Slots of the other kind, which were not tried.
+    others: usize,
+}
+
+impl Tried {
+    /// What was given, and that it is not right.
+    fn wrong(&self) -> &'static str {
+        match self.kind {
+            SecretKind::Password => "wrong password",
+            SecretKind::KeyFile => "wrong key file",
+        }
+    }
+
+    /// How the keys are opened that were not tried.
+    fn of_others(&self) -> String {
+        match (self.others, self.kind) {
+            (0, _) => String::new(),
+            (others, SecretKind::Password) => {
+                format!("; {others} more are opened by key files (--key-file)")
+            }
+            (others, SecretKind::KeyFile) => format!("; {others} more are opened by passwords"),
+        }
+    }
+}
+
+fn cannot_open(store: &dyn Store, tried: &Tried, mut problems: Vec<(KeyId, Error)>) -> Error {
+    // What was given may well be right.
     if let Some(at) = problems.iter().position(|(_, error)| error.kind() == ErrorKind::Exhausted) {
         return problems.swap_remove(at).1;
     }
-    if refused == 0 && problems.is_empty() {
+    if tried.refused == 0 && tried.others == 0 && problems.is_empty() {
         let description = store.describe();
         return Error::damaged(format!(
             "{description}: all key slots are missing, and without one nobody can open the store: \
@@ -339,25 +381,26 @@ fn cannot_open(store: &dyn Store, refused: usize, mut problems: Vec<(KeyId, Erro
         .map(|(_, error)| error)
         .partition(|error| error.kind() == ErrorKind::KeysChanged);
     if let Some(left_behind) = left_behind.into_iter().next() {
-        // The password is right, and there is no other way in for it.
+        // It is right, and there is no other way in for it.
         return left_behind.with_kind(ErrorKind::WrongPassword);
     }
     let texts: Vec<String> = problems.iter().map(Error::to_string).collect();
     let advice = "copy the files of 'keys' from a copy of the store, or open it with another \
-                  password, and remove and add the key";
+                  password or key file, and remove and add the key";
     let worst = problems.iter().max_by_key(|error| severity(error)).map(Error::kind);
-    match (refused, worst) {
+    let (wrong, refused, others) = (tried.wrong(), tried.refused, tried.of_others());
+    match (refused + tried.others, worst) {
         (_, None) => Error::new(
             ErrorKind::WrongPassword,
-            format!("wrong password: it opens none of the store's {refused} key(s)"),
+            format!("{wrong}: it opens none of the store's {refused} key(s) of its kind{others}"),
         ),
         (0, Some(ErrorKind::Damaged)) => Error::damaged(format!("{}; {advice}", texts.join("; "))),
         (0, Some(kind)) => Error::new(kind, texts.join("; ")),
         (_, Some(_)) => Error::new(
             ErrorKind::WrongPassword,
             format!(
-                "wrong password: it opens none of the {refused} key(s) that can be read; it may \
-                 belong to one that cannot: {}; {advice}",
+                "{wrong}: it opens none of the {refused} key(s) of its kind that can be \
+                 read{others}; it may belong to one that cannot: {}; {advice}",
                 texts.join("; ")
             ),
         ),
@@ -391,7 +434,7 @@ pub(super) fn remove(store: &dyn Store, id: KeyId, environment: &Environment) ->
     };
     store.delete(&Key::new(layout::key_slot(id))?)?;
     store.delete(&Key::new(layout::key_slot_copy(id))?)?;
-    // A slot that comes back after a power loss would open the store with a password removed.
+    // A slot that comes back after a power loss would open the store with what was removed.
     store.settle(layout::KEYS)?;
     store.delete(&intent)?;
     removals.iter().try_for_each(|intent| store.delete(intent))

@@ -131,6 +131,56 @@ impl Kind {
         }
     }
 
+    /// As users see it: of one object.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Key => "key slot",
+            Self::Generation => "generation of keys",
+            Self::Container => "container",
+            Self::MetadataPack => "metadata pack",
+            Self::IndexRun => "index run",
+            Self::Announced(_) => "session",
+            Self::Ready(_) => "readiness of a session",
+            Self::Outcome(_) => "snapshot",
+            Self::Tombstone => "tombstone",
+            Self::Mark => "mark",
+            Self::Fate => "fate of a mark",
+            Self::Change => "change of a snapshot",
+            Self::Final => "finality of a change",
+            Self::Checkpoint => "checkpoint",
+            Self::Damage => "quarantine",
+            Self::Doubt => "doubt",
+            Self::Collection => "step of a collection",
+        }
+    }
+
+    /// Whether nobody loses more than time if such an object is gone, whoever put it and whatever
+    /// it says (docs/PROTOCOL.md, section 11): it repeats what others prove, or spares a wait.
+    ///
+    /// Quarantines and doubts are none of these: what they warn of may be so.
+    #[must_use]
+    pub fn costs_time_only(self) -> bool {
+        match self {
+            Self::MetadataPack | Self::IndexRun | Self::Ready(_) | Self::Checkpoint => true,
+            Self::Configuration
+            | Self::Key
+            | Self::Generation
+            | Self::Container
+            | Self::Announced(_)
+            | Self::Outcome(_)
+            | Self::Tombstone
+            | Self::Mark
+            | Self::Fate
+            | Self::Change
+            | Self::Final
+            | Self::Damage
+            | Self::Doubt
+            | Self::Collection => false,
+        }
+    }
+
     /// The session that owns the object. Only its client puts it, or one with the right to collect.
     #[must_use]
     pub fn of_session(self) -> Option<SessionId> {

@@ -8,7 +8,7 @@ use super::{CheckArguments, look, repair_index, tell};
 use crate::context::{Context, OtherStore};
 use crate::exit::Outcome;
 use crate::machine_notes::MachineNotes;
-use crate::password::PasswordSource;
+use crate::password::CredentialSource;
 use crate::size::{counted, human};
 use onefold_engine::Repository;
 use onefold_engine::check::{CheckOptions, CheckReport, ReadData};
@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CheckArguments, from: &Path) -> Result<Outcome> {
     let location = Location::parse(from)?;
-    let password = password(context, arguments, from)?;
-    let (own, other) = context.open_two(&location, password.as_ref(), OtherStore::HealFrom)?;
+    let credential = credential(context, arguments, from)?;
+    let (own, other) = context.open_two(&location, credential.as_ref(), OtherStore::HealFrom)?;
     copy::refuse_same(&own, &other)?;
     let options = CheckOptions {
         threads: context.threads_of_two()?,
@@ -46,20 +46,21 @@ pub fn run(context: &Context, arguments: &CheckArguments, from: &Path) -> Result
     tell(context, &together(before, after), problems + problems_after)
 }
 
-/// Where the password of the other store comes from: the command line, or the profile if that
-/// copies to it.
-fn password(
+/// Where what opens the other store comes from: the command line, or the profile if that copies to
+/// it.
+fn credential(
     context: &Context,
     arguments: &CheckArguments,
     from: &Path,
-) -> Result<Option<PasswordSource>> {
-    let given = PasswordSource::from_pair(
+) -> Result<Option<CredentialSource>> {
+    let given = CredentialSource::from_settings(
         arguments.to_password_file.clone(),
         arguments.to_password_command.clone(),
+        arguments.to_key_file.clone(),
     )?;
     let named = context.profile.copy.iter().find(|target| target.to == from);
     match (given, named) {
-        (None, Some(target)) => target.password_source(),
+        (None, Some(target)) => target.credential_source(),
         (given, _) => Ok(given),
     }
 }
