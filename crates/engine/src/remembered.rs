@@ -8,7 +8,8 @@
 //! # Layout
 //! One file for each store, among the user's own: a record sealed under the store's id. It holds a
 //! varint count and the ids of snapshots, in the order in which they were saved; then a varint
-//! count and the hashes of packs.
+//! count and the hashes of packs; then likewise the hashes of the paths of sources that were mount
+//! points.
 //!
 //! # Invariants
 //! - The engine looks again at everything that is not here: it reads files, and compares packs.
@@ -36,8 +37,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const SNAPSHOTS_MAX: usize = 1 << 12;
 /// Packs that are remembered.
 pub const PACKS_MAX: usize = 1 << 16;
+/// Mount points that are remembered.
+pub const MOUNT_POINTS_MAX: usize = 1 << 10;
 /// A file that has as much as it may have.
-const LENGTH_MAX_BYTES: u64 = (SNAPSHOTS_MAX * 16 + PACKS_MAX * 32 + 4096) as u64;
+const LENGTH_MAX_BYTES: u64 =
+    (SNAPSHOTS_MAX * 16 + (PACKS_MAX + MOUNT_POINTS_MAX) * 32 + 4096) as u64;
 
 /// What a machine remembers of one store.
 pub struct Remembered {
@@ -54,6 +58,8 @@ struct Facts {
     snapshots: Vec<SessionId>,
     /// Hashes of packs whose sections are those of their containers.
     packs: BTreeSet<Fingerprint>,
+    /// Hashes of the paths of sources on which something was mounted.
+    mount_points: BTreeSet<Fingerprint>,
 }
 
 impl Remembered {
@@ -103,6 +109,28 @@ impl Remembered {
     /// Notes a pack that was made of sections that were proved.
     pub fn note_pack(&self, pack: Fingerprint) {
         let _ = self.note(|facts| facts.packs.extend([pack]));
+    }
+
+    /// Whether something was mounted on a source when this machine saved it.
+    #[must_use]
+    pub fn was_mount_point(&self, source: &Fingerprint) -> bool {
+        self.facts().mount_points.contains(source)
+    }
+
+    /// Notes sources on which something is mounted, and forgets others. Where that cannot be noted,
+    /// nobody is told when nothing is mounted there any more.
+    pub fn note_mount_points(
+        &self,
+        mounted: &BTreeSet<Fingerprint>,
+        forgotten: &BTreeSet<Fingerprint>,
+    ) {
+        let known = self.facts().mount_points.clone();
+        if !mounted.is_subset(&known) || !forgotten.is_disjoint(&known) {
+            let _ = self.note(|facts| {
+                facts.mount_points.extend(mounted);
+                facts.mount_points.retain(|source| !forgotten.contains(source));
+            });
+        }
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
@@ -156,9 +184,11 @@ impl Facts {
         let mut writer = Writer::new();
         writer.varint(self.snapshots.len() as u64);
         self.snapshots.iter().for_each(|snapshot| writer.raw(&snapshot.0));
-        let packs = self.packs.iter().take(PACKS_MAX);
-        writer.varint(packs.len() as u64);
-        packs.for_each(|pack| writer.raw(&pack.0));
+        for (hashes, max) in [(&self.packs, PACKS_MAX), (&self.mount_points, MOUNT_POINTS_MAX)] {
+            let hashes = hashes.iter().take(max);
+            writer.varint(hashes.len() as u64);
+            hashes.for_each(|hash| writer.raw(&hash.0));
+        }
         writer.into_bytes()
     }
 
@@ -168,8 +198,10 @@ impl Facts {
         for _ in 0..reader.count(16)? {
             facts.snapshots.push(SessionId(reader.id()?));
         }
-        for _ in 0..reader.count(32)? {
-            facts.packs.insert(reader.fingerprint()?);
+        for hashes in [&mut facts.packs, &mut facts.mount_points] {
+            for _ in 0..reader.count(32)? {
+                hashes.insert(reader.fingerprint()?);
+            }
         }
         reader.finish()?;
         Ok(facts)

@@ -66,7 +66,7 @@ fn documented_policy(prefix: &str) -> String {
 }
 
 #[test]
-fn r159_a_client_with_the_documented_policy_appends_and_no_more() {
+fn r158_a_client_with_the_documented_policy_appends_and_no_more() {
     let Some(gateway) = Gateway::start().unwrap() else { return };
     let owner = Bucket::on(&gateway);
     gateway.set_policy(&documented_policy("hosts/one")).unwrap();

@@ -214,7 +214,7 @@ fn the_last_words_of_what_leads_nowhere_are_heard_and_not_waited_for_for_ever() 
 
 /// A server that denies deleting and renaming, as the documents have it, is enough for a client.
 #[test]
-fn r159_a_login_that_may_not_delete_saves_and_restores() {
+fn r158_a_login_that_may_not_delete_saves_and_restores() {
     let documents = include_str!("../../../../docs/CONFIG.md");
     let (_, denied) = documents.split_once("ForceCommand internal-sftp -P ").unwrap();
     let denied = denied.split_whitespace().next().unwrap();

@@ -135,6 +135,15 @@ fn r98_a_directory_that_lost_much_of_the_last_snapshot_is_told_of() {
     // Told once: the snapshot before has nothing there any more.
     let run = sandbox.run(&["backup", &source]).expect(0);
     assert_eq!(run.stderr, "");
+    // A source that is empty is told of each time.
+    let disk = sandbox.arg("source/disk");
+    for _ in 0..2 {
+        let run = sandbox.run(&["backup", &source, &disk]).expect(0);
+        assert!(run.stderr.contains("disk' is empty: is something not"), "{}", run.stderr);
+    }
+    let meant = sandbox.run(&["backup", &source, &disk, "--allow-empty"]).expect(0);
+    assert_eq!(meant.stderr, "");
+    sandbox.run(&["backup", &source]).expect(0);
     // A mark that nothing is mounted is no content, and what is above a directory is not told of.
     (0..30).for_each(|number| sandbox.write(&format!("source/disks/1/a/{number}"), b"x"));
     sandbox.run(&["backup", &source]).expect(0);

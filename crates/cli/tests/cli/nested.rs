@@ -168,3 +168,56 @@ fn r146_a_file_of_another_file_system_in_the_place_of_one_is_left_out() {
     assert!(holds(&sandbox.path("s/hosts"), b"below"));
     assert!(holds(&sandbox.path("s/own"), b"mounted"));
 }
+
+#[test]
+fn r163_a_source_that_was_a_mount_point_and_is_none_is_told_of_each_time() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_store();
+    sandbox.write("disk/NOT_MOUNTED", b"stray");
+    let mounted = Mounted::new("tmpfs", 1 << 20, &sandbox.path("image"), &sandbox.path("disk"));
+    let mounted = match mounted {
+        Ok(mounted) => mounted,
+        Err(why) => return eprintln!("SKIPPED: a source that is mounted: {why}"),
+    };
+    (0..9).for_each(|number| sandbox.write(&format!("disk/{number}"), b"x"));
+    let said = |options: &[&str]| {
+        sandbox.run(&[&["backup", &sandbox.arg("disk")], options].concat()).expect(0).stderr
+    };
+    assert_eq!(said(&[]), "");
+    drop(mounted);
+    for _ in 0..2 {
+        assert!(said(&[]).contains("was a mount point"));
+    }
+    assert_eq!(said(&["--allow-empty"]), "");
+    assert_eq!(said(&[]), "", "it was meant");
+}
+
+#[test]
+fn r163_an_image_with_other_bytes_and_the_same_times_is_read() {
+    let sandbox = Sandbox::with_store();
+    let image = |content: &[u8]| {
+        sandbox.write("made/file", content);
+        let file = fs::File::open(sandbox.path("made/file")).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        let (made, image) = (sandbox.arg("made"), sandbox.arg("image"));
+        let _ = fs::remove_file(&image);
+        let made = succeeds("mksquashfs", &[&made, &image, "-noappend", "-quiet"]);
+        fs::create_dir_all(sandbox.path("disk")).unwrap();
+        let place = sandbox.arg("disk");
+        made && succeeds("mount", &["-o", "loop,ro", &image, &place])
+    };
+    for content in [b"version-1", b"version-2"] {
+        if !can_mount() {
+            return;
+        }
+        if !image(content) {
+            return eprintln!("SKIPPED: an image of squashfs: it cannot be made and mounted");
+        }
+        sandbox.run(&["backup", &sandbox.arg("disk")]).expect(0);
+        assert!(succeeds("umount", &[&sandbox.arg("disk")]));
+    }
+    let place = format!("latest:{}", sandbox.arg("disk/file"));
+    assert_eq!(sandbox.run(&["dump", &place]).expect(0).stdout, "version-2");
+}

@@ -42,10 +42,6 @@ pub fn write_files(share: &Path) {
     fs::set_permissions(share.join("inner/text"), mode).unwrap();
     let flags = XattrFlags::empty();
     lsetxattr(share.join("large"), "user.kept", b"value", flags).unwrap();
-    // What a program may do whoever runs it: one right, in effect.
-    let mut rights = [0; 20];
-    (rights[0], rights[3], rights[5]) = (1, 2, 0x20);
-    lsetxattr(share.join("inner/text"), "security.capability", &rights, flags).unwrap();
     let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000, 77);
     File::open(share.join("large")).unwrap().set_modified(long_ago).unwrap();
     // What changed just now is not believed to be what it was.
@@ -81,8 +77,6 @@ pub fn seen(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
                 let mut value = [0; 100];
                 let length = rustix::fs::getxattr(&path, "user.kept", &mut value[..]);
                 told.extend(&value[..length.unwrap_or(0)]);
-                let rights = rustix::fs::getxattr(&path, "security.capability", &mut value[..]);
-                told.extend(&value[..rights.unwrap_or(0)]);
                 told.extend(fs::read(&path).unwrap());
             } else {
                 left.push(path.clone());

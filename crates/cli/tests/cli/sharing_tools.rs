@@ -259,6 +259,19 @@ const GIT: &str = "export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE=
      GIT_CONFIG_VALUE_2=0 GIT_CONFIG_KEY_3=safe.directory GIT_CONFIG_VALUE_3='*' \
      GIT_CONFIG_KEY_4=pack.threads GIT_CONFIG_VALUE_4=1;";
 
+/// tar takes a file that has a length and no block for zeros, and does not look.
+#[test]
+fn r164_a_file_that_takes_no_block_of_the_disk_shows_one() {
+    let Some(twins) = Twins::new(|directory| {
+        fs::File::create(directory.join("holes")).unwrap().set_len(1 << 20).unwrap();
+        fs::write(directory.join("none"), b"").unwrap();
+    }) else {
+        return;
+    };
+    assert_eq!(twins.says("share", "stat -c %b holes none"), "1\n0\n");
+    twins.end();
+}
+
 #[test]
 fn git_works_in_a_repository_whose_packs_are_stubs() {
     if !has("git") {

@@ -200,6 +200,12 @@ pub(super) enum Reading {
     Stub,
 }
 
+/// Whether a file has the capabilities that programs are given.
+fn has_capabilities(directory: &OwnedFd, name: &OsStr) -> bool {
+    let path = by_handle(directory, name);
+    rustix::fs::lgetxattr(path, "security.capability", &mut [0u8; 0][..]).is_ok()
+}
+
 impl Walk<'_> {
     /// Whether a file is to be read, and as what. If its data is in the store, or it is none that
     /// is asked for, it is not; what there is to say about it was sent.
@@ -217,7 +223,10 @@ impl Walk<'_> {
             if self.context.selection.lost.contains(&entry.inode) {
                 return Ok(Reading::None);
             }
-            return Ok(if is_cold { Reading::Plain } else { Reading::None });
+            // A change of its data would take its capabilities away, for good if the job is killed.
+            let is_left = !is_cold
+                || (self.context.selection.cold.is_some() && has_capabilities(directory, name));
+            return Ok(if is_left { Reading::None } else { Reading::Plain });
         };
         if self.is_linked(entry) {
             // Another name of it is being read: whoever has it open is this program.

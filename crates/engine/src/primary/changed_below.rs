@@ -28,6 +28,7 @@ use crate::ingest::attributes;
 use crate::ingest::stubs::{LISTED_MAX, by_handle};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::stub::times;
 use crate::stub::{self, StubFile, permissions, stub_file};
 use crate::tree::{TreeReader, path};
 use onefold_format::stub::StubOwner;
@@ -230,7 +231,7 @@ pub fn keep(stub: &StubFile, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
     let kept = stub.keep_written(may);
     if !matches!(kept, Ok(false)) {
         privileges.put_back(stub.file())?;
-        emptying::put_back(stub.file(), modified)?;
+        times::put_back(stub.file(), modified)?;
     }
     kept
 }

@@ -42,14 +42,11 @@ use onefold_lease::Lease;
 use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, ShareId, limits};
-use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, Timespec, Timestamps,
-    UTIME_OMIT, XattrFlags,
-};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -62,6 +59,8 @@ const COMPARED_BYTES: usize = limits::MIB;
 const NOTED_BYTES: u64 = 64 << 10;
 /// The attribute of what a program may do whoever runs it.
 const CAPABILITIES: &str = "security.capability";
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
 /// More than that takes.
 const CAPABILITIES_MAX_BYTES: usize = 64;
 
@@ -421,7 +420,7 @@ fn finish(
     rustix::fs::fallocate(file, flags, 0, end)
         .map_err(|errno| Error::io("taking the data out of it", errno.into()))?;
     privileges.put_back(file)?;
-    put_back(file, modified)?;
+    times::put_back(file, modified)?;
     let mut done = stub.clone();
     done.are_times_pending = false;
     stub::write(repository, StubOwner { share, inode }, file, &done)
@@ -479,14 +478,15 @@ fn go_on_with(tree: &Arc<TreeReader>, share: &Share, path: &Path) -> Result<()> 
 
 /// What the system takes from a file whose data is changed, whoever does it.
 pub struct Privileges {
-    mode: Mode,
+    owner: (u32, u32),
+    mode: u32,
     capabilities: Option<Vec<u8>>,
 }
 
 impl Privileges {
     /// As they are.
     pub fn of(file: &File) -> Result<Self> {
-        let mode = Mode::from_raw_mode(file.metadata().context(|| "its status")?.mode() & 0o7777);
+        let status = file.metadata().context(|| "its status")?;
         let mut value = vec![0; CAPABILITIES_MAX_BYTES];
         let capabilities = match rustix::fs::fgetxattr(file, CAPABILITIES, &mut value[..]) {
             Ok(length) => {
@@ -495,17 +495,24 @@ impl Privileges {
             }
             Err(_) => None,
         };
-        Ok(Self { mode, capabilities })
+        let (owner, mode) = ((status.uid(), status.gid()), status.mode() & 0o7777);
+        Ok(Self { owner, mode, capabilities })
     }
 
-    /// As they were. Permissions that somebody else has set since are his, and stay: the system
-    /// takes set-id bits and no others.
+    /// As they were, unless somebody else has changed owner or permissions since: the system takes
+    /// them then as well, for good.
     pub fn put_back(&self, file: &File) -> Result<()> {
         let failed = |errno: Errno| Error::io("putting its privileges back", errno.into());
-        let (now, before) = (file.metadata().context(|| "its status")?.mode(), self.mode.bits());
-        let is_taken = now & 0o7777 == before & now && now & 0o1777 == before & 0o1777;
-        if is_taken && now & 0o7777 != before {
-            rustix::fs::fchmod(file, self.mode).map_err(failed)?;
+        let status = file.metadata().context(|| "its status")?;
+        let (owner, mode) = ((status.uid(), status.gid()), status.mode() & 0o7777);
+        let is_taken = mode | SET_ID == self.mode | SET_ID && mode & self.mode == mode;
+        // Root keeps set-id bits of what it writes to.
+        let is_by_system = mode == self.mode || !rustix::process::geteuid().is_root();
+        if owner != self.owner || !is_taken || !is_by_system {
+            return Ok(());
+        }
+        if mode != self.mode {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(self.mode)).map_err(failed)?;
         }
         match &self.capabilities {
             Some(value) => rustix::fs::fsetxattr(file, CAPABILITIES, value, XattrFlags::empty())
@@ -515,25 +522,12 @@ impl Privileges {
     }
 }
 
-/// Puts back when the file had been changed last.
-pub fn put_back(file: impl AsFd, modified: Time) -> Result<()> {
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec {
-            tv_sec: modified.seconds,
-            tv_nsec: modified.nanoseconds.into(),
-        },
-    };
-    rustix::fs::futimens(file, &times)
-        .map_err(|errno| Error::io("putting its times back", errno.into()))
-}
-
 /// Puts back when a stub had been changed last, where somebody was stopped before he had done so.
 /// The file is leased.
 pub fn put_pending_back(file: &File, stub: &StubFile) -> Result<()> {
     let (state, known) = (state_of(file)?, stub.stub());
     if let Some(pending) = times::pending(&known, state.modified, state.changed) {
-        put_back(file, pending)?;
+        times::put_back(file, pending)?;
     }
     match known.is_untouched() {
         // It may have to be emptied still.
@@ -553,7 +547,7 @@ pub fn settle_time(
     let inode = file.metadata().context(|| "its status")?.ino();
     let (owner, mut stub) = stub::open(repository, inode, &value)?;
     let Some(pending) = times::pending(&stub, modified, changed) else { return Ok(()) };
-    put_back(file, pending)?;
+    times::put_back(file, pending)?;
     match stub.is_untouched() {
         // It may have to be emptied still.
         true => Ok(()),

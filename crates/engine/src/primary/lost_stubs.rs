@@ -26,13 +26,14 @@
 //! # Concurrency
 //! Called with the lock of the share's jobs by whoever changes anything, under a lease of the file.
 
-use super::emptying::{self, Privileges};
+use super::emptying::Privileges;
 use super::share::{Share, open_directory};
 use crate::ingest::attributes;
 use crate::ingest::stubs::by_handle;
 use crate::job::{Interrupt, Job};
 use crate::repository::Repository;
 use crate::session::Snapshot;
+use crate::stub::times;
 use crate::stub::{self, stub_file};
 use crate::tree::{FileReader, TreeReader, path};
 use crate::user_file;
@@ -533,7 +534,7 @@ fn make_stub(repository: &Repository, share: ShareId, lost: &Lost<'_>) -> Result
             .map_err(|errno| Error::io("taking zeros out of it", errno.into()))?;
     }
     privileges.put_back(&file)?;
-    emptying::put_back(&file, stored.modified)
+    times::put_back(&file, stored.modified)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 use super::changed_below;
 use super::crawl::{self, Met};
 use super::disk::{free_bytes, kept_free_bytes};
-use super::emptying::{self, Privileges};
+use super::emptying::Privileges;
 use super::lost_stubs;
 use super::manifests::Manifests;
 use super::optimize::{self, OptimizeOptions};
@@ -24,6 +24,7 @@ use crate::ingest::stubs::by_handle;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{SnapshotList, tombstones};
+use crate::stub::times;
 use crate::stub::{self, StubFile, permissions};
 use crate::tree::{TreeReader, path};
 use onefold_lease::Lease;
@@ -233,7 +234,7 @@ fn bring_back(
         let is_held = lease.is_held()?;
         if is_held {
             // Whoever looks in between, or after a crash, sees no other time.
-            emptying::put_back(&file, modified)?;
+            times::put_back(&file, modified)?;
         }
         Ok(is_held)
     });
@@ -244,7 +245,7 @@ fn bring_back(
         // Nothing more of it is touched: the next run puts its times back, as the stub says.
         return recalled.map(|_| Some(false));
     }
-    emptying::put_back(&file, modified)?;
+    times::put_back(&file, modified)?;
     recalled?;
     stub.end_if_recalled()?;
     Ok(Some(true))

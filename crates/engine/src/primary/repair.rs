@@ -19,7 +19,7 @@ use super::addresses::{self, Standing};
 use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
 use super::disk;
-use super::emptying::{self, Privileges};
+use super::emptying::Privileges;
 use super::lost_stubs::{self, Place};
 use super::manifests::{self, Manifests};
 use super::rehydrate::{self, OpenStub, RehydrateReport};
@@ -30,6 +30,7 @@ use crate::ingest::stubs::by_handle;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
+use crate::stub::times;
 use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
 use crate::user_file;
@@ -214,7 +215,7 @@ fn bring_back(
     let privileges = Privileges::of(&file)?;
     stub.recall(0..u64::MAX, &|| Ok(true))?;
     privileges.put_back(&file)?;
-    emptying::put_back(&file, modified)?;
+    times::put_back(&file, modified)?;
     stub.end_if_recalled()?;
     Ok(true)
 }

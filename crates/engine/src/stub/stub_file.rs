@@ -534,8 +534,21 @@ impl StubFile {
             return Ok(false);
         }
         self.file.sync_all().context(|| "making it durable")?;
+        self.put_pending_time_back()?;
         remove(&self.file)?;
         Ok(true)
+    }
+
+    /// Puts a pending time back: nobody knows it any more once the stub is gone.
+    fn put_pending_time_back(&self) -> Result<()> {
+        let status = self.file.metadata().context(|| "its status")?;
+        let time = |seconds, nanoseconds: i64| Time { seconds, nanoseconds: nanoseconds as u32 };
+        let modified = time(status.mtime(), status.mtime_nsec());
+        let changed = time(status.ctime(), status.ctime_nsec());
+        match times::pending(&self.stub(), modified, changed) {
+            Some(pending) => times::put_back(&self.file, pending),
+            None => Ok(()),
+        }
     }
 }
 

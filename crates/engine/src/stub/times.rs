@@ -9,6 +9,9 @@
 
 use onefold_format::node::Time;
 use onefold_format::stub::Stub;
+use onefold_types::{Error, Result};
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+use std::os::fd::AsFd;
 
 /// The longest that writing a piece, making it durable and saying so takes.
 const PIECE_NS: i128 = 3_600_000_000_000;
@@ -19,6 +22,19 @@ const BEHIND_NS: i128 = 1_000_000_000;
 #[must_use]
 pub fn pending(stub: &Stub, modified: Time, changed: Time) -> Option<Time> {
     (stub.are_times_pending && is_by_writing(modified, changed)).then_some(stub.modified)
+}
+
+/// Puts back when the file had been changed last.
+pub fn put_back(file: impl AsFd, modified: Time) -> Result<()> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec {
+            tv_sec: modified.seconds,
+            tv_nsec: modified.nanoseconds.into(),
+        },
+    };
+    rustix::fs::futimens(file, &times)
+        .map_err(|errno| Error::io("putting its times back", errno.into()))
 }
 
 fn is_by_writing(modified: Time, changed: Time) -> bool {

@@ -13,7 +13,7 @@ use onefold_engine::index::run_list::list_runs;
 use onefold_engine::index::run_writer;
 use onefold_engine::ingest;
 use onefold_engine::job::Job;
-use onefold_engine::remembered::{PACKS_MAX, SNAPSHOTS_MAX};
+use onefold_engine::remembered::{MOUNT_POINTS_MAX, PACKS_MAX, SNAPSHOTS_MAX};
 use onefold_engine::session::WriterSession;
 use onefold_engine::session::announced;
 use onefold_engine::{Repository, retention, session};
@@ -271,7 +271,7 @@ fn r150_each_object_of_a_store_has_a_name_of_the_layout() {
     }
 }
 
-/// `SNAPSHOTS_MAX` and `PACKS_MAX`, each crossed by one: what is not remembered is looked at again.
+/// `SNAPSHOTS_MAX`, `PACKS_MAX` and `MOUNT_POINTS_MAX`, each crossed by one: what is not remembered is looked at again.
 #[test]
 fn r153_of_more_than_is_remembered_the_rest_is_looked_at_again() {
     let (memory, _) = create();
@@ -291,11 +291,15 @@ fn r153_of_more_than_is_remembered_the_rest_is_looked_at_again() {
     let own = repository.remembered().unwrap();
     (0..=SNAPSHOTS_MAX).for_each(|number| own.note_saved(session(number)));
     own.set_packs((0..=PACKS_MAX).map(hash).collect());
+    let mounted = (0..=MOUNT_POINTS_MAX).map(hash).collect();
+    own.note_mount_points(&mounted, &BTreeSet::new());
     let again = remembering(&memory, 22, state.path());
     let own = again.remembered().unwrap();
     assert!(!own.has_saved(session(0)) && own.has_saved(session(1)));
     assert!(own.has_saved(session(SNAPSHOTS_MAX)));
     assert_eq!((0..=PACKS_MAX).filter(|number| own.is_proved(&hash(*number))).count(), PACKS_MAX);
+    let known = mounted.iter().filter(|source| own.was_mount_point(source));
+    assert_eq!(known.count(), MOUNT_POINTS_MAX);
 }
 
 #[test]
@@ -324,7 +328,7 @@ pub fn plant_run(repository: &Repository) {
 }
 
 #[test]
-fn r158_a_run_that_covers_all_and_names_nothing_loses_nothing() {
+fn r157_a_run_that_covers_all_and_names_nothing_loses_nothing() {
     // Beside honest runs; after them, where who may replace objects has taken them away; and where
     // nothing can be written.
     for (takes_away, is_full) in [(false, false), (true, false), (false, true)] {
@@ -355,7 +359,7 @@ fn r158_a_run_that_covers_all_and_names_nothing_loses_nothing() {
 }
 
 #[test]
-fn r158_an_index_is_made_anew_out_of_what_containers_say_themselves() {
+fn r157_an_index_is_made_anew_out_of_what_containers_say_themselves() {
     let saved = Saved::versions(Suite::Aes256Gcm);
     plant_pack(&saved.repository, &|_| true);
     repair_index(&reopen(&saved.memory, 14), None, &job()).unwrap();

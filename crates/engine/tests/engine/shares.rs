@@ -359,6 +359,14 @@ fn times_are_put_back_by_whoever_goes_on() {
     let (repository, options) = (world.repository(), options());
     rehydrate(&repository, &share, &options, &mut collected, &job).unwrap();
     assert_eq!(modified(&path), before);
+    // All of it is back, and nobody came to putting the time back before the stub went.
+    std::thread::sleep(Duration::from_millis(100));
+    world.optimize();
+    let stub = world.stub("inner/file");
+    stub.begin_bringing_back(stub.stub().modified, onefold_format::node::Time::default()).unwrap();
+    assert!(stub.recall(0..u64::MAX, &|| Ok(true)).unwrap());
+    assert!(stub.end_if_recalled().unwrap());
+    assert_eq!(modified(&path), before);
     // Whoever writes meanwhile has the last word.
     std::thread::sleep(Duration::from_millis(100));
     world.optimize();

@@ -6,6 +6,7 @@ use onefold_engine::Repository;
 use onefold_engine::restore::{Delete, RestoreOptions, SurplusReport};
 use onefold_format::node::{Entry, Listing};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -269,4 +270,24 @@ fn r104_another_spelling_of_what_was_restored_is_not_deleted() {
     assert!(folding.join("README").exists() && folding.join("DOCS").is_dir());
     assert!(!folding.join("extra").exists());
     assert_eq!((report.surplus.deleted, report.surplus.kept), (1, 0));
+}
+
+#[test]
+fn r159_what_was_moved_while_the_snapshot_was_saved_is_not_deleted() {
+    let (_, repository) = in_memory();
+    let root = store_source(&repository);
+    for (delete, is_meanwhile, deleted, kept) in
+        [(Delete::Known, true, 0, 2), (Delete::Known, false, 1, 1), (Delete::Unknown, true, 2, 0)]
+    {
+        let target = target_with_extras();
+        let extra = target.path().join("home/source/extra");
+        let known = fs::metadata(&extra).unwrap();
+        let changed_ns = known.ctime() * 1_000_000_000 + known.ctime_nsec();
+        let begun_ns = if is_meanwhile { changed_ns - 1 } else { changed_ns + 1 };
+        let saved_within_ns = begun_ns..begun_ns + 2;
+        let options = RestoreOptions { delete, saved_within_ns, ..options(target.path()) };
+        let surplus = surplus_of(&repository, &root, &options);
+        assert_eq!((surplus.deleted, surplus.kept), (deleted, kept), "{delete:?}");
+        assert_eq!(extra.exists(), deleted == 0, "{delete:?}");
+    }
 }
