@@ -2,7 +2,7 @@
 
 use super::existing::{Comparison, Wanted};
 use super::item::{self, Decision};
-use super::metadata::{Attributes, Present};
+use super::metadata::{Attributes, Present, is_mine};
 use super::output::{OutputFile, Plan};
 use super::target::{Directory, is_type};
 use super::walk::Restorer;
@@ -13,7 +13,7 @@ use crate::tree::ExtentWalk;
 use crate::user_file;
 use onefold_format::node::{Entry, Extent};
 use onefold_types::{Error, ErrorKind, Result, bug, invariant, limits};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, Gid, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -70,10 +70,9 @@ impl Restorer<'_> {
         let existing = self.existing(directory, &entry.name)?;
         let mut decision = item::decide(entry, existing.as_ref(), self.options.overwrite);
         if let (Decision::Compare, Some(stat)) = (decision, &existing) {
-            decision = match item::is_same(directory, entry, stat)? {
-                true => Decision::Keep,
-                false => Decision::Replace,
-            };
+            let stays = item::is_same(directory, entry, stat)?
+                && !self.would_change_other_names(directory, entry, stat)?;
+            decision = if stays { Decision::Keep } else { Decision::Replace };
         }
         if self.options.dry_run {
             if !matches!(decision, Decision::Keep | Decision::Skip) {
@@ -153,7 +152,8 @@ impl Restorer<'_> {
         }
     }
 
-    /// A file whose content is right: only its attributes are set.
+    /// A file whose content is right: only its attributes are set. Where those would change under
+    /// names that nobody asked to restore, another file takes its place.
     fn keep_file(
         &mut self,
         directory: &Arc<Directory>,
@@ -161,6 +161,9 @@ impl Restorer<'_> {
         stat: &Stat,
         opened: Option<&File>,
     ) -> Result<()> {
+        if self.would_change_other_names(directory, entry, stat)? {
+            return self.whole_file(directory, entry, Some(stat));
+        }
         self.report.files_unchanged += 1;
         self.job.progress.add(1, entry.size);
         if self.options.dry_run {
@@ -174,6 +177,22 @@ impl Restorer<'_> {
         }
         self.job.observer.item(&self.here(), "unchanged");
         Ok(())
+    }
+
+    /// Whether setting its attributes would change an item under its other names as well. These
+    /// may be among the names that are restored: that shows only later.
+    pub(super) fn would_change_other_names(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        there: &Stat,
+    ) -> Result<bool> {
+        if there.st_nlink < 2 {
+            return Ok(false);
+        }
+        let handle = directory.handle()?;
+        let (item, wanted) = ((entry.name.as_slice(), there), self.attributes(entry));
+        Ok(self.shared.applier.would_change(handle.as_fd(), item, &wanted))
     }
 
     /// Sets the attributes of a file that is there.
@@ -306,13 +325,9 @@ impl Restorer<'_> {
             return false;
         }
         let wanted = self.attributes(entry);
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let is_mine = |group: u32| {
-            let groups = rustix::process::getgroups().unwrap_or_default();
-            group == gid || groups.iter().any(|one| one.as_raw() == group)
-        };
+        let uid = rustix::process::geteuid().as_raw();
         (wanted.uid == there.st_uid && wanted.uid != uid)
-            || (wanted.gid == there.st_gid && !is_mine(wanted.gid))
+            || (wanted.gid == there.st_gid && !is_mine(Gid::from_raw(wanted.gid)))
     }
 
     /// Whether there is room for another file beside the one that is there; makes room by finishing

@@ -205,7 +205,9 @@ impl Restorer<'_> {
             return link.directory.rename_or_remove(&temporary, name);
         }
         // The copy of an earlier restore may be there.
-        if self.is_right(link, &stat)? {
+        if self.is_right(link, &stat)?
+            && !self.would_change_other_names(&link.directory, &link.entry, &stat)?
+        {
             self.report.files_unchanged += 1;
             first.note_copy((Arc::clone(&link.directory), name.to_vec()));
             return self.mend_attributes(&link.directory, &link.entry, &stat);

@@ -26,7 +26,7 @@ use crate::stub;
 use crate::tree::path;
 use onefold_format::node::{Entry, Owner, Time};
 use onefold_types::Error;
-use rustix::fs::{Gid, Stat, Uid};
+use rustix::fs::{FileType, Gid, Stat, Uid};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -163,6 +163,42 @@ impl Applier {
         self.set(b"modification time", subject.set_modified(wanted.modified), path);
     }
 
+    /// Whether setting everything would change anything of an item that is there, as far as this
+    /// user can set it.
+    pub fn would_change(
+        &self,
+        directory: BorrowedFd<'_>,
+        (name, there): (&[u8], &Stat),
+        wanted: &Attributes,
+    ) -> bool {
+        let is_symlink = FileType::from_raw_mode(there.st_mode).is_symlink();
+        let subject = Subject::named(directory, name, is_symlink);
+        let present = Present::existing(there);
+        let has_other_owner = match self.wanted_owner(wanted, present) {
+            (uid, Some(gid)) => uid.is_some() || self.privileged || is_mine(gid),
+            (uid, None) => uid.is_some(),
+        };
+        let mode = self.wanted_mode(wanted, present);
+        let modified = (there.st_mtime, u32::try_from(there.st_mtime_nsec).ok());
+        has_other_owner
+            || (!is_symlink && there.st_mode & MODE_BITS != mode)
+            || modified != (wanted.modified.seconds, Some(wanted.modified.nanoseconds))
+            || self.would_change_xattrs(&subject, wanted)
+    }
+
+    fn would_change_xattrs(&self, subject: &Subject<'_>, wanted: &Attributes) -> bool {
+        let differs = |(name, value): (&Vec<u8>, &Vec<u8>)| match subject.get(name) {
+            Ok(found) => found != *value,
+            // There are none of this kind there.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => false,
+            // Without privilege only these can be set.
+            Err(_) => self.privileged || name.starts_with(b"user.") || name.starts_with(b"system."),
+        };
+        let has_others = !wanted.lacks_some
+            && subject.names().unwrap_or_default().iter().any(|name| self.is_other(name, wanted));
+        has_others || self.wanted_xattrs(wanted).any(differs)
+    }
+
     /// Gives a file that is to take the place of another one the attributes of that which the
     /// snapshot knows nothing of.
     pub fn take_over(
@@ -296,6 +332,12 @@ impl Applier {
         };
         self.job.observer.problem(&path(), &proc_error(what, errno));
     }
+}
+
+/// Whether this process is in a group, so that its user may give his files to it.
+pub fn is_mine(group: Gid) -> bool {
+    rustix::process::getegid() == group
+        || rustix::process::getgroups().unwrap_or_default().contains(&group)
 }
 
 /// Owners and groups whose name and number mean different ones here.
