@@ -190,9 +190,8 @@ impl Restorer<'_> {
         if there.st_nlink < 2 {
             return Ok(false);
         }
-        let handle = directory.handle()?;
-        let (item, wanted) = ((entry.name.as_slice(), there), self.attributes(entry));
-        Ok(self.shared.applier.would_change(handle.as_fd(), item, &wanted))
+        let item = (entry.name.as_slice(), there);
+        self.shared.applier.would_change(directory, item, &self.attributes(entry))
     }
 
     /// Sets the attributes of a file that is there.
@@ -218,7 +217,7 @@ impl Restorer<'_> {
 
     fn mend_opened(&self, directory: &Directory, entry: &Entry, stat: &Stat, opened: &File) {
         let path = || directory.display_of(&entry.name);
-        let (attributes, present) = (self.attributes(entry), Present::existing(stat));
+        let (attributes, present) = (self.attributes(entry), Present::existing(stat, directory));
         self.shared.applier.apply(opened.as_fd(), &attributes, present, &path);
     }
 

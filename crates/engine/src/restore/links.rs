@@ -271,11 +271,7 @@ impl Restorer<'_> {
         copying::copy_range(&from, to, 0..size, &self.job.interrupt)?;
         to.set_len(size).context(|| "setting the file's length")?;
         self.shared.bytes_written.fetch_add(size, Ordering::Relaxed);
-        let present = Present {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: link.directory.group_of_new,
-            attributes: link.directory.inherits_acl,
-        };
+        let present = Present::fresh(&link.directory);
         let path = || link.directory.display_of(&link.entry.name);
         let attributes = self.attributes(&link.entry);
         self.shared.applier.apply(to.as_fd(), &attributes, present, &path);
