@@ -61,6 +61,12 @@ impl Restorer<'_> {
         }
     }
 
+    /// Counts an item as left alone by the overwrite rule, and says so.
+    pub(super) fn skip(&mut self, item: &str) {
+        self.report.files_skipped += 1;
+        self.job.observer.item(item, "skipped");
+    }
+
     fn make_other(&mut self, directory: &Arc<Directory>, entry: &Entry) -> Result<()> {
         if let Some(first) = self.links.first_of(entry) {
             self.defer_link(directory, entry, first);
@@ -74,14 +80,17 @@ impl Restorer<'_> {
                 && !self.would_change_other_names(directory, entry, stat)?;
             decision = if stays { Decision::Keep } else { Decision::Replace };
         }
+        if decision == Decision::Skip {
+            self.skip(&self.here());
+            return Ok(());
+        }
         if self.options.dry_run {
-            if !matches!(decision, Decision::Keep | Decision::Skip) {
+            if decision != Decision::Keep {
                 self.job.observer.item(&self.here(), "would be made");
             }
             return Ok(());
         }
         match (decision, existing) {
-            (Decision::Skip, _) => return Ok(()),
             (Decision::Keep, Some(stat)) => {
                 let attributes = self.attributes(entry);
                 let applier = &self.shared.applier;
@@ -126,9 +135,8 @@ impl Restorer<'_> {
         let decision = item::decide(&entry, existing.as_ref(), self.options.overwrite);
         match (decision, existing) {
             (Decision::Skip, _) => {
-                self.report.files_skipped += 1;
+                self.skip(&self.here());
                 self.job.progress.add(1, entry.size);
-                self.job.observer.item(&self.here(), "skipped");
                 Ok(())
             }
             (Decision::Keep | Decision::Compare, Some(stat))

@@ -193,7 +193,7 @@ impl Restorer<'_> {
             return Ok(());
         }
         if item::decide(&link.entry, Some(&stat), self.options.overwrite) == Decision::Skip {
-            self.report.files_skipped += 1;
+            self.skip(&link.directory.display_of(name));
             return Ok(());
         }
         if is_type(&stat, FileType::Directory) {
