@@ -1,4 +1,5 @@
-//! Properties of file systems: trusted inode numbers, late errors, true ends of listings.
+//! Properties of file systems: trusted inode numbers, late errors, true ends of listings, and
+//! whether they keep what is set of an item.
 
 use onefold_types::{Error, ErrorKind};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
@@ -50,6 +51,21 @@ pub fn has_times_of_change(file: impl AsFd) -> bool {
     magic_of(file).is_some_and(|magic| !IMAGE_MAGICS.contains(&magic))
 }
 
+/// File systems of this machine that keep modes, owners and times between 1970 and 2038 as they are
+/// set. The numbers are those of the kernel's `linux/magic.h`, and of OpenZFS (`zfs_vfsops.h`) and
+/// bcachefs (`bcachefs_format.h`) themselves.
+const KEEPING_MAGICS: [u64; 9] = [
+    0x0000_ef53, // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0xf2f5_2010, // F2FS
+    0x794c_7630, // overlayfs
+    0x2fc1_2fc1, // ZFS
+    0xca45_1a4e, // bcachefs
+];
+
 /// Whether numbers of files on this one's file system tell files apart.
 #[must_use]
 pub fn has_trusted_numbers(file: impl AsFd) -> bool {
@@ -62,6 +78,13 @@ pub fn has_trusted_numbers(file: impl AsFd) -> bool {
 pub fn is_served(open: impl AsFd) -> bool {
     let all = [&UNTRUSTED_MAGICS[..], &FAR_MAGICS].concat();
     magic_of(open).is_some_and(|magic| all.contains(&magic))
+}
+
+/// Whether this one's file system is known to keep modes, owners and times as they are set. Others
+/// may say that they did and keep something else.
+#[must_use]
+pub fn keeps_attributes(open: impl AsFd) -> bool {
+    magic_of(open).is_some_and(|magic| KEEPING_MAGICS.contains(&magic))
 }
 
 /// Lists a directory, but for itself and the one above: names, kinds and numbers.

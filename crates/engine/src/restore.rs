@@ -17,6 +17,7 @@
 //! | `shared` | what all files share |
 //! | `durable` | that what was written has arrived |
 //! | `metadata`, `subject`, `leaving` | attributes: which, how, and when those of directories |
+//! | `unkept` | attributes that the target did not keep |
 //! | `surplus`, `follow` | what is not in the snapshot; links above sources |
 //! | `dump` | a file to a stream |
 //! | `sequence`, `stash` | chunks in order, read in the order of a plan |
@@ -70,6 +71,7 @@ mod subject;
 mod surplus;
 mod target;
 mod temporary;
+mod unkept;
 mod visits;
 mod walk;
 mod way;
@@ -79,6 +81,7 @@ pub use metadata::OwnersElsewhere;
 pub use plan::PlanReport;
 pub use shared::FILES_OPEN_MAX;
 pub use surplus::{Shown, SurplusReport};
+pub use unkept::{Unkept, UnkeptAttributes};
 
 use crate::job::Job;
 use crate::patterns::Patterns;
@@ -224,6 +227,8 @@ pub struct RestoreReport {
     pub surplus: SurplusReport,
     /// Owners and groups that have another number here.
     pub owners_elsewhere: OwnersElsewhere,
+    /// Modes, owners and times that the target did not keep, and did not say so.
+    pub unkept: UnkeptAttributes,
     /// Items that could not be restored.
     pub errors: u64,
     /// Containers of which something was read.

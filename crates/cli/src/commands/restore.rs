@@ -15,7 +15,8 @@ use clap::{Args, ValueEnum};
 use onefold_engine::Repository;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{
-    self, Delete, Overwrite, RestoreOptions, RestoreReport, Shown, Without,
+    self, Delete, Overwrite, RestoreOptions, RestoreReport, Shown, Unkept, UnkeptAttributes,
+    Without,
 };
 use onefold_engine::session::outcome;
 use onefold_engine::session::tombstones;
@@ -36,7 +37,7 @@ EXAMPLES
   onefold restore 1a2b3c4d --target out --include '*.ods' --verify
 
 Whoever could write to a source, or has the key of the store, decides what a snapshot holds. As
-root, restore what others have saved with --no-setuid --no-special, or with --no-owner.";
+root, restore what others have saved with --no-setuid --no-special.";
 
 /// Arguments of `restore`.
 #[derive(Args, Debug)]
@@ -217,6 +218,9 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "files_skipped": report.files_skipped,
         "files_in_place": report.files_in_place,
         "links_copied": report.links_copied,
+        "modes_not_kept": report.unkept.modes.count,
+        "owners_not_kept": report.unkept.owners.count,
+        "times_not_kept": report.unkept.times.count,
         "bytes_written": report.bytes_written,
         "deleted": report.surplus.deleted,
         "kept": report.surplus.kept,
@@ -233,12 +237,15 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     store_path::warn_of_unmatched(&context.output, &options.exclude);
     describe(context, &report, &options, begun.elapsed())?;
     describe_surplus(context, &report, &options)?;
+    warn_of_unkept(context, &report.unkept);
     if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
         let error = outcome::forgotten(snapshot.id);
         context.output.warning(&format!("{error}: what is missing was collected"));
     }
     context.output.message("summary", fields)?;
-    Ok(Outcome::with_problems(problems + report.surplus.kept))
+    // What others may do decides like what cannot be set at all; a time does not.
+    let rights = report.unkept.modes.count + report.unkept.owners.count;
+    Ok(Outcome::with_problems(problems + report.surplus.kept + rights))
 }
 
 /// Notes how quick this machine is with this store.
@@ -338,6 +345,23 @@ fn describe_surplus(
         ));
     }
     Ok(())
+}
+
+/// Says what the target did not keep of what was set, with one example of each kind.
+fn warn_of_unkept(context: &Context, unkept: &UnkeptAttributes) {
+    fn warn<T>(context: &Context, what: &str, unkept: &Unkept<T>, show: impl Fn(&T) -> String) {
+        if let Some((path, has, was)) = &unkept.example {
+            context.output.warning(&format!(
+                "the target does not keep the {what} of {}: '{path}' has {} and had {}",
+                counted(unkept.count, "item"),
+                show(has),
+                show(was)
+            ));
+        }
+    }
+    warn(context, "mode", &unkept.modes, |mode| format!("{mode:03o}"));
+    warn(context, "owner", &unkept.owners, |(user, group)| format!("{user}:{group}"));
+    warn(context, "modification time", &unkept.times, |time| time::local_of_file(*time));
 }
 
 /// Lists the first of several paths, unless each was told already.

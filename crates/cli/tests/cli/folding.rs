@@ -20,6 +20,13 @@ pub const UNLISTED: &str = "unlisted";
 /// What is written into files of this name never arrives.
 pub const UNWRITTEN: &str = "unwritten";
 
+/// Of a file of this name no mode, owner and time is kept, though each is taken.
+pub const UNKEPT: &str = "unkept";
+/// Of a file of this name no owner is kept.
+pub const UNOWNED: &str = "unowned";
+/// Times of a file of this name are even numbers of seconds, as on FAT.
+pub const COARSE: &str = "coarse";
+
 /// One that is mounted until this is dropped.
 pub struct Folding {
     _session: BackgroundSession,
@@ -41,6 +48,8 @@ impl Drop for Folding {
 }
 
 struct Node {
+    /// The name that it was made with.
+    name: OsString,
     known: FileAttr,
     bytes: Vec<u8>,
     /// By their names without case.
@@ -57,7 +66,7 @@ struct Names(Mutex<State>);
 impl Default for Names {
     fn default() -> Self {
         let mut state = State { nodes: HashMap::new(), next: 1 };
-        state.make(FileType::Directory, 0o755);
+        state.make(OsStr::new(""), FileType::Directory, 0o755);
         Self(Mutex::new(state))
     }
 }
@@ -69,7 +78,7 @@ fn folded(name: &OsStr) -> OsString {
 type Answer<T> = Result<T, Errno>;
 
 impl State {
-    fn make(&mut self, kind: FileType, mode: u32) -> u64 {
+    fn make(&mut self, name: &OsStr, kind: FileType, mode: u32) -> u64 {
         let (number, now) = (self.next, SystemTime::now());
         self.next += 1;
         let known = FileAttr {
@@ -89,7 +98,8 @@ impl State {
             blksize: 4096,
             flags: 0,
         };
-        self.nodes.insert(number, Node { known, bytes: Vec::new(), items: BTreeMap::new() });
+        let name = name.to_owned();
+        self.nodes.insert(number, Node { name, known, bytes: Vec::new(), items: BTreeMap::new() });
         number
     }
 
@@ -112,7 +122,7 @@ impl State {
         if self.find(parent, name).is_ok() {
             return Err(Errno::EEXIST);
         }
-        let number = self.make(kind, mode);
+        let number = self.make(name, kind, mode);
         self.node(parent)?.items.insert(folded(name), (name.to_owned(), number));
         Ok(self.node(INodeNo(number))?.known)
     }
@@ -196,13 +206,21 @@ impl Filesystem for Names {
             node.bytes.resize(size as usize, 0);
             node.known.size = size;
         }
-        let known = &mut node.known;
-        known.perm = mode.map_or(known.perm, |mode| (mode & 0o7777) as u16);
-        (known.uid, known.gid) = (uid.unwrap_or(known.uid), gid.unwrap_or(known.gid));
+        let (known, keeps) = (&mut node.known, node.name != UNKEPT);
+        if keeps {
+            known.perm = mode.map_or(known.perm, |mode| (mode & 0o7777) as u16);
+        }
+        if keeps && node.name != UNOWNED {
+            (known.uid, known.gid) = (uid.unwrap_or(known.uid), gid.unwrap_or(known.gid));
+        }
         known.mtime = match modified {
-            Some(TimeOrNow::SpecificTime(time)) => time,
+            Some(TimeOrNow::SpecificTime(time)) if node.name == COARSE => {
+                let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs() / 2 * 2)
+            }
+            Some(TimeOrNow::SpecificTime(time)) if keeps => time,
             Some(TimeOrNow::Now) => SystemTime::now(),
-            None => known.mtime,
+            _ => known.mtime,
         };
         known.ctime = SystemTime::now();
         reply.attr(&VALID, known);

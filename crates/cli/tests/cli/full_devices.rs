@@ -16,7 +16,8 @@ const FILE_BYTES: usize = 200_000;
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    /// Makes and mounts a file system, or says why it cannot.
+    /// Makes and mounts a file system, or says why it cannot. What follows the kind are options of
+    /// what makes it.
     pub fn new(kind: &str, size_bytes: usize, image: &Path, place: &Path) -> Result<Self, String> {
         std::fs::create_dir_all(place).unwrap();
         let place_text = place.to_str().unwrap();
@@ -30,8 +31,10 @@ impl Mounted {
         file.set_len(size_bytes as u64).unwrap();
         drop(file);
         let image_text = image.to_str().unwrap();
+        let (kind, more) = kind.split_once(' ').unwrap_or((kind, ""));
         let force = if kind == "ext4" { "-F" } else { "-f" };
-        succeeds(&format!("mkfs.{kind}"), &["-q", force, image_text])?;
+        let more: Vec<&str> = more.split_whitespace().collect();
+        succeeds(&format!("mkfs.{kind}"), &[&["-q", force], &more[..], &[image_text]].concat())?;
         succeeds("mount", &["-t", kind, "-o", "loop", image_text, place_text])?;
         Ok(Self(place.to_owned()))
     }

@@ -75,6 +75,7 @@ mod readable;
 mod references;
 mod remedies;
 mod restoring;
+mod restoring_attributes;
 mod restoring_folded;
 mod restoring_in_place;
 mod serving;

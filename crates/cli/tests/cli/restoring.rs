@@ -1,8 +1,10 @@
 //! Restoring over what is there already, and parts of a snapshot.
 
 use crate::support::{Sandbox, holds};
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 
 const FILE: &str = "source/deep/two.txt";
 
@@ -97,4 +99,44 @@ fn a_plan_counts_the_files_that_the_restore_restores() {
     let restored = sandbox.run(&restore).expect(0).message("summary");
     assert_eq!(planned["files"], restored["files"]);
     assert_eq!(planned["files"], 5);
+}
+
+/// What is there in the place of an item that is no file, or of a further name of one, is left alone
+/// as a file is.
+#[test]
+fn r162_whatever_the_overwrite_rule_leaves_alone_is_counted_and_told() {
+    let sandbox = Sandbox::with_store();
+    let at = |name: &str| sandbox.path(name);
+    for name in ["source/file", "source/free"] {
+        sandbox.write(name, b"saved");
+    }
+    std::os::unix::fs::symlink("saved", at("source/link")).unwrap();
+    fs::hard_link(at("source/free"), at("source/other name")).unwrap();
+    let pipe = at("source/pipe");
+    assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    sandbox.backup(&[]);
+    for overwrite in ["never", "if-newer"] {
+        for name in ["file", "pipe", "other name"] {
+            sandbox.write(&format!("{overwrite}/{name}"), b"there");
+        }
+        std::os::unix::fs::symlink("there", at(overwrite).join("link")).unwrap();
+        let (place, target) = (format!("latest:{}", sandbox.arg("source")), sandbox.arg(overwrite));
+        let restore = ["restore", &place, "--target", &target, "--overwrite", overwrite];
+        // What would be left alone, and what is; a file that was there is left alone again.
+        for (more, count) in [(&["--dry-run"][..], 4), (&[], 4), (&[], 5)] {
+            let told = sandbox.run(&[&restore[..], more, &["--verbose"]].concat()).expect(0).stdout;
+            assert!(told.contains(&format!("{count} left alone")), "{overwrite} {more:?}: {told}");
+            assert_eq!(told.matches("skipped").count(), count, "{told}");
+            let json = [&["--json"], &restore[..], &["--dry-run"]].concat();
+            let summary = sandbox.run(&json).expect(0).message("summary");
+            assert_eq!(
+                summary["files_skipped"],
+                if at(overwrite).join("free").exists() { 5 } else { 4 }
+            );
+        }
+        for name in ["file", "pipe", "other name"] {
+            assert!(holds(&at(overwrite).join(name), b"there"), "{overwrite} {name}");
+        }
+        assert_eq!(fs::read_link(at(overwrite).join("link")).unwrap(), Path::new("there"));
+    }
 }

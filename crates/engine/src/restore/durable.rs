@@ -11,7 +11,7 @@
 //! The restore holds a file system open from before the first write: the kernel reports a failure
 //! once, to the files that were open at that time.
 
-use crate::file_systems::is_served;
+use crate::file_systems::{is_served, keeps_attributes};
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
 use rustix::io::Errno;
@@ -26,7 +26,16 @@ const HELD_MAX: usize = 32;
 /// The file systems that a restore has met, by device.
 #[derive(Default)]
 pub struct FileSystems {
-    met: Mutex<HashMap<u64, Option<Held>>>,
+    met: Mutex<HashMap<u64, (FileSystem, Option<Held>)>>,
+}
+
+/// What is known of a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileSystem {
+    /// Whether each file there is to be written out by itself.
+    pub is_by_file: bool,
+    /// Whether it keeps attributes as they are set.
+    pub keeps_attributes: bool,
 }
 
 /// A directory that stands for its file system.
@@ -37,18 +46,24 @@ struct Held {
 }
 
 impl FileSystems {
-    /// Holds the file system of a directory that was just opened. Returns whether the caller has to
-    /// sync each file there.
-    pub fn meet(&self, device: u64, opened: &Arc<OwnedFd>, place: impl FnOnce() -> String) -> bool {
+    /// Holds the file system of a directory that was just opened, unless the caller has to sync
+    /// each file there.
+    pub fn meet(
+        &self,
+        device: u64,
+        opened: &Arc<OwnedFd>,
+        place: impl FnOnce() -> String,
+    ) -> FileSystem {
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = met.get(&device) {
-            return known.is_none();
+        if let Some((known, _)) = met.get(&device) {
+            return *known;
         }
-        let has_room = met.values().flatten().count() < HELD_MAX;
+        let has_room = met.values().filter(|(_, held)| held.is_some()).count() < HELD_MAX;
         let is_by_file = !has_room || is_served(opened);
+        let known = FileSystem { is_by_file, keeps_attributes: keeps_attributes(opened) };
         let held = || Held { place: place(), handle: Arc::clone(opened) };
-        met.insert(device, (!is_by_file).then(held));
-        is_by_file
+        met.insert(device, (known, (!is_by_file).then(held)));
+        known
     }
 
     /// Syncs the file systems that are held open. Returns the place and the error of each that
@@ -56,7 +71,7 @@ impl FileSystems {
     #[must_use]
     pub fn write_out(&self) -> Vec<(String, Error)> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = met.values().flatten().filter_map(|held| {
+        let failed = met.values().filter_map(|(_, held)| held.as_ref()).filter_map(|held| {
             let errno = rustix::fs::syncfs(&*held.handle).err()?;
             let what = "the file system that this lies on could not write all that it was given, \
                         so restored files may not be whole: see the system's log for what is \
@@ -90,7 +105,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let opened = Arc::new(OwnedFd::from(File::open(directory.path()).unwrap()));
         let systems = FileSystems::default();
-        let meet = |device| systems.meet(device, &opened, || format!("/{device}"));
+        let meet = |device| systems.meet(device, &opened, || format!("/{device}")).is_by_file;
         let most = HELD_MAX as u64;
         assert!((0..most).all(|device| !meet(device)));
         assert!(meet(most) && meet(most + 1));

@@ -2,7 +2,7 @@
 
 use super::existing::{Comparison, Wanted};
 use super::item::{self, Decision};
-use super::metadata::{Attributes, Present};
+use super::metadata::{Attributes, Present, is_mine};
 use super::output::{OutputFile, Plan};
 use super::target::{Directory, is_type};
 use super::walk::Restorer;
@@ -13,7 +13,7 @@ use crate::tree::ExtentWalk;
 use crate::user_file;
 use onefold_format::node::{Entry, Extent};
 use onefold_types::{Error, ErrorKind, Result, bug, invariant, limits};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, Gid, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -61,6 +61,12 @@ impl Restorer<'_> {
         }
     }
 
+    /// Counts an item as left alone by the overwrite rule, and says so.
+    pub(super) fn skip(&mut self, item: &str) {
+        self.report.files_skipped += 1;
+        self.job.observer.item(item, "skipped");
+    }
+
     fn make_other(&mut self, directory: &Arc<Directory>, entry: &Entry) -> Result<()> {
         if let Some(first) = self.links.first_of(entry) {
             self.defer_link(directory, entry, first);
@@ -70,19 +76,21 @@ impl Restorer<'_> {
         let existing = self.existing(directory, &entry.name)?;
         let mut decision = item::decide(entry, existing.as_ref(), self.options.overwrite);
         if let (Decision::Compare, Some(stat)) = (decision, &existing) {
-            decision = match item::is_same(directory, entry, stat)? {
-                true => Decision::Keep,
-                false => Decision::Replace,
-            };
+            let stays = item::is_same(directory, entry, stat)?
+                && !self.would_change_other_names(directory, entry, stat)?;
+            decision = if stays { Decision::Keep } else { Decision::Replace };
+        }
+        if decision == Decision::Skip {
+            self.skip(&self.here());
+            return Ok(());
         }
         if self.options.dry_run {
-            if !matches!(decision, Decision::Keep | Decision::Skip) {
+            if decision != Decision::Keep {
                 self.job.observer.item(&self.here(), "would be made");
             }
             return Ok(());
         }
         match (decision, existing) {
-            (Decision::Skip, _) => return Ok(()),
             (Decision::Keep, Some(stat)) => {
                 let attributes = self.attributes(entry);
                 let applier = &self.shared.applier;
@@ -127,9 +135,8 @@ impl Restorer<'_> {
         let decision = item::decide(&entry, existing.as_ref(), self.options.overwrite);
         match (decision, existing) {
             (Decision::Skip, _) => {
-                self.report.files_skipped += 1;
+                self.skip(&self.here());
                 self.job.progress.add(1, entry.size);
-                self.job.observer.item(&self.here(), "skipped");
                 Ok(())
             }
             (Decision::Keep | Decision::Compare, Some(stat))
@@ -153,7 +160,8 @@ impl Restorer<'_> {
         }
     }
 
-    /// A file whose content is right: only its attributes are set.
+    /// A file whose content is right: only its attributes are set. Where those would change under
+    /// names that nobody asked to restore, another file takes its place.
     fn keep_file(
         &mut self,
         directory: &Arc<Directory>,
@@ -161,6 +169,9 @@ impl Restorer<'_> {
         stat: &Stat,
         opened: Option<&File>,
     ) -> Result<()> {
+        if self.would_change_other_names(directory, entry, stat)? {
+            return self.whole_file(directory, entry, Some(stat));
+        }
         self.report.files_unchanged += 1;
         self.job.progress.add(1, entry.size);
         if self.options.dry_run {
@@ -174,6 +185,21 @@ impl Restorer<'_> {
         }
         self.job.observer.item(&self.here(), "unchanged");
         Ok(())
+    }
+
+    /// Whether setting its attributes would change an item under its other names as well. These
+    /// may be among the names that are restored: that shows only later.
+    pub(super) fn would_change_other_names(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        there: &Stat,
+    ) -> Result<bool> {
+        if there.st_nlink < 2 {
+            return Ok(false);
+        }
+        let item = (entry.name.as_slice(), there);
+        self.shared.applier.would_change(directory, item, &self.attributes(entry))
     }
 
     /// Sets the attributes of a file that is there.
@@ -199,7 +225,7 @@ impl Restorer<'_> {
 
     fn mend_opened(&self, directory: &Directory, entry: &Entry, stat: &Stat, opened: &File) {
         let path = || directory.display_of(&entry.name);
-        let (attributes, present) = (self.attributes(entry), Present::existing(stat));
+        let (attributes, present) = (self.attributes(entry), Present::existing(stat, directory));
         self.shared.applier.apply(opened.as_fd(), &attributes, present, &path);
     }
 
@@ -306,13 +332,9 @@ impl Restorer<'_> {
             return false;
         }
         let wanted = self.attributes(entry);
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let is_mine = |group: u32| {
-            let groups = rustix::process::getgroups().unwrap_or_default();
-            group == gid || groups.iter().any(|one| one.as_raw() == group)
-        };
+        let uid = rustix::process::geteuid().as_raw();
         (wanted.uid == there.st_uid && wanted.uid != uid)
-            || (wanted.gid == there.st_gid && !is_mine(wanted.gid))
+            || (wanted.gid == there.st_gid && !is_mine(Gid::from_raw(wanted.gid)))
     }
 
     /// Whether there is room for another file beside the one that is there; makes room by finishing

@@ -103,12 +103,14 @@ pub fn apply(
     attributes: &Attributes,
     existing: Option<&Stat>,
 ) -> Result<()> {
-    let fresh = Present {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: directory.group_of_new,
-        attributes: directory.inherits_acl && entry.kind != EntryKind::Symlink,
+    let present = match existing {
+        Some(stat) => Present::existing(stat, directory),
+        // Links inherit no access control lists.
+        None if entry.kind == EntryKind::Symlink => {
+            Present { attributes: false, ..Present::fresh(directory) }
+        }
+        None => Present::fresh(directory),
     };
-    let present = existing.map_or(fresh, Present::existing);
     let handle = directory.handle()?;
     applier.apply_by_name(
         handle.as_fd(),

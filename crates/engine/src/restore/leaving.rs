@@ -20,6 +20,7 @@ impl Leaving {
             uid: self.directory.owner.0,
             gid: self.directory.owner.1,
             attributes: !self.directory.fresh || self.directory.inherits_acl,
+            keeps: self.directory.keeps_attributes(self.directory.identity().0),
         }
     }
 }

@@ -193,7 +193,7 @@ impl Restorer<'_> {
             return Ok(());
         }
         if item::decide(&link.entry, Some(&stat), self.options.overwrite) == Decision::Skip {
-            self.report.files_skipped += 1;
+            self.skip(&link.directory.display_of(name));
             return Ok(());
         }
         if is_type(&stat, FileType::Directory) {
@@ -205,7 +205,9 @@ impl Restorer<'_> {
             return link.directory.rename_or_remove(&temporary, name);
         }
         // The copy of an earlier restore may be there.
-        if self.is_right(link, &stat)? {
+        if self.is_right(link, &stat)?
+            && !self.would_change_other_names(&link.directory, &link.entry, &stat)?
+        {
             self.report.files_unchanged += 1;
             first.note_copy((Arc::clone(&link.directory), name.to_vec()));
             return self.mend_attributes(&link.directory, &link.entry, &stat);
@@ -269,11 +271,7 @@ impl Restorer<'_> {
         copying::copy_range(&from, to, 0..size, &self.job.interrupt)?;
         to.set_len(size).context(|| "setting the file's length")?;
         self.shared.bytes_written.fetch_add(size, Ordering::Relaxed);
-        let present = Present {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: link.directory.group_of_new,
-            attributes: link.directory.inherits_acl,
-        };
+        let present = Present::fresh(&link.directory);
         let path = || link.directory.display_of(&link.entry.name);
         let attributes = self.attributes(&link.entry);
         self.shared.applier.apply(to.as_fd(), &attributes, present, &path);

@@ -420,12 +420,8 @@ impl OutputFile {
     /// What the file has before its attributes are set.
     fn present(&self, way: &Way) -> Present {
         match way {
-            Way::InPlace(stat) => Present::existing(stat),
-            Way::New | Way::Replace { .. } => Present {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: self.directory.group_of_new,
-                attributes: self.directory.inherits_acl,
-            },
+            Way::InPlace(stat) => Present::existing(stat, &self.directory),
+            Way::New | Way::Replace { .. } => Present::fresh(&self.directory),
         }
     }
 

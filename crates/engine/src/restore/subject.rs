@@ -2,7 +2,7 @@
 
 use onefold_format::node::Time;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::{Errno, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -32,6 +32,16 @@ impl<'a> Subject<'a> {
         let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
         path.extend_from_slice(name);
         Self::Named { directory, name, path, is_symlink }
+    }
+
+    /// What it has.
+    pub fn stat(&self) -> Result<Stat> {
+        match self {
+            Self::Open(handle) => rustix::fs::fstat(handle),
+            Self::Named { directory, name, .. } => {
+                rustix::fs::statat(directory, *name, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
     }
 
     /// Gives it away.

@@ -14,7 +14,7 @@
 //! and that of a directory are never held together.
 
 use super::RestoreOptions;
-use super::durable::FileSystems;
+use super::durable::{FileSystem, FileSystems};
 use super::follow;
 use super::identity::Spellings;
 use crate::environment::open_files_max;
@@ -66,8 +66,8 @@ pub struct Directory {
     identity: (u64, u64),
     /// Whether its name is a link that leads to it.
     is_followed: bool,
-    /// Whether each file in it is to be written out by itself.
-    is_by_file: bool,
+    /// What is known of its file system.
+    file_system: FileSystem,
     /// Whether this restore made it, so that it holds nothing else.
     pub fresh: bool,
     /// Whether new items inherit an access control list.
@@ -117,7 +117,7 @@ impl Directory {
             name: name.to_vec(),
             identity: (0, 0),
             is_followed: false,
-            is_by_file: false,
+            file_system: FileSystem { is_by_file: false, keeps_attributes: true },
             fresh: true,
             inherits_acl: false,
             owner: (0, 0),
@@ -148,7 +148,7 @@ impl Directory {
         };
         let opened = Arc::new(opened);
         let place = || parent.as_ref().map_or("/".to_owned(), |above| above.display_of(&name));
-        let is_by_file = handles.file_systems.meet(stat.st_dev, &opened, place);
+        let file_system = handles.file_systems.meet(stat.st_dev, &opened, place);
         let directory = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             number: handles.next.fetch_add(1, Ordering::Relaxed),
@@ -156,7 +156,7 @@ impl Directory {
             name,
             identity: (stat.st_dev, stat.st_ino),
             is_followed,
-            is_by_file,
+            file_system,
             fresh,
             inherits_acl,
             owner: (stat.st_uid, stat.st_gid),
@@ -242,7 +242,13 @@ impl Directory {
     /// Whether each file in it is to be written out by itself, if it lies on this device.
     #[must_use]
     pub fn is_written_by_file(&self, device: u64) -> bool {
-        self.is_by_file || device != self.identity.0
+        self.file_system.is_by_file || device != self.identity.0
+    }
+
+    /// Whether what lies in it on this device is known to keep attributes as they are set.
+    #[must_use]
+    pub fn keeps_attributes(&self, device: u64) -> bool {
+        self.file_system.keeps_attributes && device == self.identity.0
     }
 
     /// A handle to it, opened again if it was closed.

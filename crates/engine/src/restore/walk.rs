@@ -172,6 +172,7 @@ pub fn run(
     report.owners_elsewhere = restorer.owners.elsewhere();
     report.containers = restorer.containers.len() as u64;
     report.errors += restorer.shared.applier.errors();
+    report.unkept = restorer.shared.applier.unkept().clone();
     report.bytes_written += restorer.shared.bytes_written.load(Ordering::Relaxed);
     Ok(report)
 }

@@ -8,7 +8,7 @@ use onefold_format::node::EntryKind;
 use onefold_types::ErrorKind;
 use rustix::fs::XattrFlags;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 fn has(path: &Path, name: &str) -> bool {
@@ -202,4 +202,80 @@ fn r107_nothing_is_copied_of_a_file_that_is_not_complete() {
     assert!(problems.iter().all(|problem| problem.1 == ErrorKind::Damaged), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.0 == "/m/b" && problem.2.contains("hard link")));
     assert!(!target.path().join("a").exists() && !mount.0.join("b").exists());
+}
+
+/// Changes something of an item, under whichever of its names.
+type Change = fn(&Path);
+
+const CHANGES: [Change; 3] = [
+    |path| {
+        let now = rustix::fs::Timespec { tv_sec: 1_500_000_000, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, flags).unwrap();
+    },
+    |path| fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap(),
+    |path| assert!(set(path, "user.outside", b"x")),
+];
+
+/// What an item has of which a restore sets anything.
+fn seen(path: &Path) -> (u64, u32, i64, i64, bool) {
+    let known = fs::symlink_metadata(path).unwrap();
+    (known.ino(), known.mode(), known.mtime(), known.mtime_nsec(), has(path, "user.outside"))
+}
+
+#[test]
+fn r160_attributes_of_names_that_are_not_restored_stay_as_they_are() {
+    let (_, repository) = in_memory();
+    let items = vec![
+        Item::file("file", "right"),
+        Item::special("pipe", EntryKind::Fifo),
+        Item::symlink("link", "file"),
+    ];
+    let root = store_tree(&repository, items);
+    for overwrite in [Overwrite::IfDifferent, Overwrite::IfChanged] {
+        // Links have a time only, and only files have attributes of users.
+        for (name, changes) in [("file", 3), ("pipe", 2), ("link", 1)] {
+            for change in &CHANGES[..changes] {
+                let above = tempfile::tempdir().unwrap();
+                let [inside, outside] = ["in", "outside"].map(|at| above.path().join(at));
+                let options = RestoreOptions { overwrite, ..options(&inside) };
+                restore_cleanly(&repository, &root, &options);
+                let restored = inside.join(name);
+                let wanted = seen(&restored);
+                fs::hard_link(&restored, &outside).unwrap();
+                let report = restore_cleanly(&repository, &root, &options);
+                assert_eq!((seen(&restored), report.files_unchanged), (wanted, 1), "{name}");
+                change(&outside);
+                let before = seen(&outside);
+                assert_eq!(seen(&restored), before, "{name}: it has two names");
+                restore_cleanly(&repository, &root, &options);
+                assert_eq!(seen(&outside), before, "{name}: nobody asked for the other name");
+                let after = seen(&restored);
+                assert_ne!(after.0, wanted.0, "{name}");
+                assert_eq!(
+                    (after.1, after.2, after.3, after.4),
+                    (wanted.1, wanted.2, wanted.3, false)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn r160_attributes_of_names_beside_a_copy_of_a_link_stay_as_they_are() {
+    let (_, repository) = in_memory();
+    let file = |name: &str| name_of(Item::file(name, "right"), 2);
+    let root = store_tree(&repository, vec![file("a"), Item::directory("m", vec![file("b")])]);
+    let target = tempfile::tempdir().unwrap();
+    let Some(mount) = Tmpfs::new(target.path().join("m"), "1m") else { return };
+    restore_cleanly(&repository, &root, &options(target.path()));
+    let [copy, outside] = ["b", "outside"].map(|name| mount.0.join(name));
+    fs::hard_link(&copy, &outside).unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o600)).unwrap();
+    let before = seen(&outside);
+    restore_cleanly(&repository, &root, &options(target.path()));
+    assert_eq!(seen(&outside), before);
+    assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o7777, 0o644);
+    assert_eq!(fs::read(&copy).unwrap(), b"right");
 }

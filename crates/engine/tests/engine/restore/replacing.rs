@@ -294,7 +294,8 @@ fn r108_names_of_one_file_become_what_the_snapshot_says() {
         let [x, y] = ["x", "y"].map(|name| target.path().join(name));
         assert_eq!(inode(&x), inode(&y));
         assert_eq!(fs::read(&y).unwrap(), b"same");
-        assert_eq!(report.files_unchanged, if there == "same" { 2 } else { 0 });
+        // Their attributes differ, and whether all of its names are restored shows only later.
+        assert_eq!(report.files_unchanged, 0);
     }
 }
 
