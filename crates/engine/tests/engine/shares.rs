@@ -366,6 +366,7 @@ fn times_are_put_back_by_whoever_goes_on() {
     stub.begin_bringing_back(stub.stub().modified, onefold_format::node::Time::default()).unwrap();
     assert!(stub.recall(0..u64::MAX, &|| Ok(true)).unwrap());
     assert!(stub.end_if_recalled().unwrap());
+    drop(stub);
     assert_eq!(modified(&path), before);
     // Whoever writes meanwhile has the last word.
     std::thread::sleep(Duration::from_millis(100));
