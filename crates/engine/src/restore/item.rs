@@ -6,7 +6,7 @@ use super::target::{Directory, is_type};
 use super::unfinished::is_unfinished;
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_types::{Error, Result};
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Stat};
 use std::os::fd::AsFd;
 
 /// What is to be done with an entry.
@@ -84,7 +84,7 @@ pub fn make(directory: &Directory, entry: &Entry, name: &[u8]) -> Result<()> {
     let made = match entry.kind {
         EntryKind::Symlink => rustix::fs::symlinkat(entry.target.as_slice(), &*handle, name),
         kind => {
-            let mode = Mode::from_raw_mode(0o600);
+            let mode = directory.mode_of_new();
             rustix::fs::mknodat(&*handle, name, file_type(kind), mode, entry.device_number)
         }
     };

@@ -250,7 +250,7 @@ impl Directory {
         self.file_system.keeps_attributes && device == self.identity.0
     }
 
-    /// The mode of new files in it until they are finished.
+    /// The mode of what is made in it and is no directory, until it is finished.
     #[must_use]
     pub fn mode_of_new(&self) -> Mode {
         unfinished::file_mode(self.file_system.keeps_attributes)

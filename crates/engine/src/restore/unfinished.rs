@@ -19,7 +19,7 @@ const MARK: u32 = 0o1000;
 const SET_GROUP_ID: u32 = 0o2000;
 const MODE_BITS: u32 = 0o7777;
 
-/// The mode of a file until it is finished, where marks are kept or not.
+/// The mode of a file, device, pipe or socket until it is finished, where marks are kept or not.
 #[must_use]
 pub fn file_mode(keeps_marks: bool) -> Mode {
     Mode::from_raw_mode(if keeps_marks { FILE | MARK } else { FILE })
@@ -36,8 +36,8 @@ pub fn directory_mode(keeps_marks: bool) -> Mode {
 pub fn is_unfinished(stat: &Stat) -> bool {
     let mode = stat.st_mode & MODE_BITS;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => mode == FILE | MARK,
         FileType::Directory => mode & !SET_GROUP_ID == DIRECTORY | MARK,
-        _ => false,
+        FileType::Symlink => false,
+        _ => mode == FILE | MARK,
     }
 }

@@ -4,6 +4,7 @@ use super::support::{Item, Part, in_memory, random_bytes, store_tree};
 use super::{options, restore_cleanly, restore_with_problems};
 use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport};
 use onefold_engine::{Interrupt, Job};
+use onefold_format::node::EntryKind;
 use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::ErrorKind;
@@ -262,12 +263,16 @@ fn r162_what_a_killed_restore_has_left_is_not_left_alone_as_somebodys_own() {
     // A hole is made before anything is read.
     let bytes = random_bytes(6, 50_000);
     let file = Item::parts("f", vec![Part::Hole(8192), Part::Bytes(bytes.clone())]);
-    let root = store_tree(&repository, vec![Item::directory("d", vec![file])]);
+    let pipe = Item::special("p", EntryKind::Fifo);
+    let root = store_tree(&repository, vec![Item::directory("d", vec![file, pipe])]);
     let wanted = [vec![0; 8192], bytes].concat();
     let options = RestoreOptions { threads: 1, ..options(&target) };
     restore_cleanly(&repository, &root, &options);
     let half = fs::read(killed.join("d/f")).unwrap();
     assert!(half != wanted, "it was killed too late");
+    // The pipe as it is before it gets what it is to have: the mode of the file.
+    let made = fs::metadata(killed.join("d/f")).unwrap().permissions();
+    fs::set_permissions(killed.join("d/p"), made).unwrap();
     let seen = |path: &Path| {
         let known = fs::metadata(path).unwrap();
         (known.mode() & 0o7777, known.mtime())
@@ -280,14 +285,15 @@ fn r162_what_a_killed_restore_has_left_is_not_left_alone_as_somebodys_own() {
         assert!(fs::read(again.join("d/f")).unwrap() == wanted, "{overwrite:?}");
         assert_eq!(seen(&again.join("d/f")), (0o644, 1_600_000_000));
         assert_eq!(seen(&again.join("d")), (0o755, 1_600_000_000));
+        assert_eq!(seen(&again.join("d/p")), (0o640, 1_600_000_000));
         // What is finished is somebody's own, be it as short and as young.
         copy_tree(&killed, &again);
-        for (name, mode) in [("d/f", 0o600), ("d", 0o700)] {
+        for (name, mode) in [("d/f", 0o600), ("d/p", 0o600), ("d", 0o700)] {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
             fs::set_permissions(again.join(name), mode).unwrap();
         }
         let report = restore_cleanly(&repository, &root, &options);
-        assert_eq!(report.files_skipped, 1, "{overwrite:?}");
+        assert_eq!(report.files_skipped, 2, "{overwrite:?}");
         assert!(fs::read(again.join("d/f")).unwrap() == half, "{overwrite:?}");
         assert_eq!(seen(&again.join("d")).0, 0o700);
     }
