@@ -46,6 +46,7 @@ use crate::session::{Snapshot, SnapshotList, quarantine, tombstones};
 use onefold_format::codec::Compression;
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use transfer::Transfer;
 use whole::Whole;
@@ -80,12 +81,50 @@ pub enum Fate {
     /// It is in the second store now, under this name.
     Copied(SessionId, Copied),
     /// It was there already, under this name, whole as far as is known.
-    Present(SessionId),
+    Present(SessionId, Standing),
     /// So many of its files and directories cannot be read; it was not saved. What was read of it,
     /// and stored in vain, all the same.
     Damaged(u64, Copied),
     /// It was forgotten meanwhile.
     Forgotten,
+}
+
+/// How a copy that is there already stands to its original: what was said of either since it was
+/// made is not copied, and not undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// Whether it is hidden, though the original is not.
+    pub hidden: bool,
+    /// Whether it has other tags.
+    pub tags: bool,
+    /// Whether it has another note.
+    pub description: bool,
+    /// Whether only one of the two is held.
+    pub hold: bool,
+}
+
+impl Standing {
+    /// How what has this name in a list stands to `original`.
+    #[must_use]
+    pub fn of(list: &SnapshotList, copy: SessionId, original: &Snapshot) -> Self {
+        let Some(copy) = list.get(copy) else {
+            return Self::default();
+        };
+        let (one, other) = (&copy.record, &original.record);
+        let tags = |tags: &[String]| tags.iter().cloned().collect::<BTreeSet<String>>();
+        Self {
+            hidden: copy.hidden && !original.hidden,
+            tags: tags(&one.tags) != tags(&other.tags),
+            description: one.description != other.description,
+            hold: one.hold != other.hold,
+        }
+    }
+
+    /// Whether anything said of it is another thing than what is said of the original.
+    #[must_use]
+    pub fn is_said_otherwise(self) -> bool {
+        self.tags || self.description || self.hold
+    }
 }
 
 /// Refuses to copy a store into itself, or into what a file copy has made of it.
@@ -117,7 +156,8 @@ pub fn copy(
 ) -> Result<()> {
     refuse_same(source, target)?;
     let list = SnapshotList::load(source)?;
-    let mut known = Known::of(&SnapshotList::load(target)?, target.store_id());
+    let copies = SnapshotList::load(target)?;
+    let mut known = Known::of(&copies, target.store_id());
     let memory = target.memory().for_streams(1, target.container_target_bytes());
     let _fixed = target.purse().take(memory.fixed_bytes - target.memory().fixed_bytes);
     let target = &Arc::new(target.with_memory(memory));
@@ -143,7 +183,7 @@ pub fn copy(
             (known, _) => known,
         };
         let fate = match present {
-            Some(id) => Fate::Present(id),
+            Some(id) => Fate::Present(id, Standing::of(&copies, id, snapshot)),
             None => {
                 let earlier = known.earlier(&list, source.store_id(), snapshot);
                 match transfer.copy(snapshot, original, &earlier) {

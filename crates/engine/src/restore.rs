@@ -14,6 +14,7 @@
 //! | `ledger` | what was planned of an output against what was delivered to it |
 //! | `target`, `output`, `item` | directories, files, other items |
 //! | `way`, `temporary`, `copying` | how a file takes the place of another |
+//! | `unfinished` | the mark of what is not finished |
 //! | `shared` | what all files share |
 //! | `durable` | that what was written has arrived |
 //! | `metadata`, `subject`, `leaving` | attributes: which, how, and when those of directories |
@@ -71,6 +72,7 @@ mod subject;
 mod surplus;
 mod target;
 mod temporary;
+mod unfinished;
 mod unkept;
 mod visits;
 mod walk;

@@ -94,10 +94,9 @@ impl Gateway {
         fs::create_dir_all(place.path().join("data").join(BUCKET))?;
         fs::create_dir_all(place.path().join("side"))?;
         fs::create_dir_all(place.path().join("accounts"))?;
-        let account = format!(
-            r#"{{"access":"{CLIENT}","secret":"{SECRET}","role":"user","userID":0,"groupID":0,"projectID":0}}"#
-        );
-        let accounts = format!(r#"{{"accessAccounts":{{"{CLIENT}":{account}}}}}"#);
+        let ids = r#""userID":0,"groupID":0,"projectID":0"#;
+        let account = format!(r#""access":"{CLIENT}","secret":"{SECRET}","role":"user",{ids}"#);
+        let accounts = format!(r#"{{"accessAccounts":{{"{CLIENT}":{{{account}}}}}}}"#);
         fs::write(place.path().join("accounts/users.json"), accounts)?;
         let port = free_port()?;
         let mut command = Command::new(program);

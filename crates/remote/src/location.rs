@@ -14,8 +14,9 @@
 //! `path-style` (`true` or `false`; true unless said otherwise where an endpoint is given) and
 //! `checksum` (`sha256`); for Azure `account` (whose container it is); for all of them `database`
 //! (what decides in the place of a bucket that replaces objects, and knows what others have stored
-//! just now; its name is not looked into here). The prefix may be empty. Of a server the option is `certificate`: the file
-//! with the one certificate that is trusted, for a server that has made its own.
+//! just now; its name is not looked into here). The prefix may be empty. Of a server the option is
+//! `certificate`: the file with the one certificate that is trusted, for a server that has made its
+//! own.
 //!
 //! Rules: a name that only looks like one of another machine is refused and never taken for a
 //! directory (R82); names hold no credentials, since names are shown and remembered.

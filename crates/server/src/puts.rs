@@ -85,8 +85,8 @@ impl Puts {
         }
     }
 
-    /// Whether a session is announced or decided, and no other client is known to have announced it.
-    /// What is decided stays, and a client that was fenced has to learn it.
+    /// Whether a session is announced or decided, and no other client is known to have announced
+    /// it. What is decided stays, and a client that was fenced has to learn it.
     pub fn is_own(&self, store: &LocalStore, client: &str, session: SessionId) -> bool {
         match self.announced().get(&session) {
             Some(owner) => owner == client,

@@ -255,8 +255,12 @@ mod tests {
         answer(Arc::clone(shared), request).await.status()
     }
 
-    #[tokio::test]
-    async fn r150_each_kind_is_put_with_its_right_and_nothing_else_is() {
+    #[test]
+    fn r150_each_kind_is_put_with_its_right_and_nothing_else_is() {
+        tokio::runtime::Runtime::new().unwrap().block_on(put_each_kind());
+    }
+
+    async fn put_each_kind() {
         let ids = ["11".repeat(16), "22".repeat(16), "33".repeat(16)];
         let [own, others, nobodys] = &ids;
         let open = [

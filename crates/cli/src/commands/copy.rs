@@ -8,7 +8,7 @@ use crate::password::CredentialSource;
 use crate::reference::Snapshots;
 use crate::size::{counted, human};
 use clap::Args;
-use onefold_engine::copy::{self, Copied, CopyOptions, Fate, Known};
+use onefold_engine::copy::{self, Copied, CopyOptions, Fate, Known, Standing};
 use onefold_engine::session::{Snapshot, SnapshotList};
 use onefold_engine::{Job, Repository};
 use onefold_format::codec::Compression;
@@ -22,8 +22,9 @@ use std::sync::Arc;
 const AFTER_HELP: &str = "\
 Without names all snapshots that are not hidden are copied, or those that the filters select. What
 is there already is passed over, so the same command may be run again at any time. The store that is
-copied from is only read. What is held there is not held as a copy. Two stores take a memory limit
-of at least 96 MiB.
+copied from is only read. What is held there is not held as a copy, and what was said of snapshots
+or hidden after they were copied stays as it is in each store: it is told. Two stores take a memory
+limit of at least 96 MiB.
 
 The password of the other one comes from --to-password-file, --to-password-command,
 ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND, or a question at the
@@ -69,6 +70,8 @@ pub struct CopyArguments {
 struct Sums {
     copied: u64,
     present: u64,
+    hidden: u64,
+    said_otherwise: u64,
     damaged: u64,
     forgotten: u64,
     bytes_read: u64,
@@ -82,6 +85,30 @@ impl Sums {
         self.chunks_new += copied.summary.chunks_new;
         self.bytes_stored += copied.summary.bytes_stored;
     }
+
+    fn add_present(&mut self, standing: Standing) {
+        self.present += 1;
+        self.hidden += u64::from(standing.hidden);
+        self.said_otherwise += u64::from(standing.is_said_otherwise());
+    }
+}
+
+/// What a line says of a copy that is there.
+fn described(standing: Standing) -> String {
+    let others: Vec<&str> = [
+        (standing.tags, "other tags"),
+        (standing.description, "another note"),
+        (standing.hold, "another hold"),
+    ]
+    .into_iter()
+    .filter_map(|(differs, what)| differs.then_some(what))
+    .collect();
+    let with = match others.as_slice() {
+        [] => String::new(),
+        others => format!(", with {}", others.join(", ")),
+    };
+    let hidden = if standing.hidden { ", but hidden" } else { "" };
+    format!("{hidden}{with}")
 }
 
 /// Runs the command.
@@ -167,6 +194,7 @@ fn copy_to(
     let sums = transfer(context, (&source, &target, to), &ids, (&options, &running.job))?;
     let problems = running.finish();
     summarize(context, to, &sums)?;
+    warn_of_standing(context, to, &sums);
     let damaged = if sums.present > 0 { copy::damaged_containers(&target)? } else { 0 };
     if damaged > 0 {
         context.output.warning(&format!(
@@ -198,9 +226,10 @@ fn transfer(
                 let line = format!("snapshot {short} is copied as {}, {bytes} added", id.short());
                 (line, "copied", Some(id))
             }
-            Fate::Present(id) => {
-                sums.present += 1;
-                (format!("snapshot {short} is there as {}", id.short()), "present", Some(id))
+            Fate::Present(id, standing) => {
+                sums.add_present(standing);
+                let line = format!("snapshot {short} is there as {}", id.short());
+                (line + &described(standing), "present", Some(id))
             }
             Fate::Damaged(items, copied) => {
                 sums.damaged += 1;
@@ -214,10 +243,16 @@ fn transfer(
             }
         };
         context.output.note(&line)?;
+        let standing = match fate {
+            Fate::Present(_, standing) => standing,
+            _ => Standing::default(),
+        };
         let fields = json!({
             "snapshot": snapshot.id.to_string(),
             "state": name,
             "copy": id.map(|id| id.to_string()),
+            "hidden": standing.hidden,
+            "said_otherwise": standing.is_said_otherwise(),
             "to": to.to_string(),
         });
         context.output.message("snapshot", fields)
@@ -232,13 +267,21 @@ fn tell(
     to: &Location,
     wanted: &[&Snapshot],
 ) -> Result<Outcome> {
-    let known = Known::of(&SnapshotList::load(target)?, target.store_id());
-    let mut missing = 0u64;
+    let copies = SnapshotList::load(target)?;
+    let known = Known::of(&copies, target.store_id());
+    let (mut sums, mut missing) = (Sums::default(), 0u64);
     for snapshot in wanted {
         let id = known.name_of(source.store_id(), snapshot);
+        let standing = id.map(|id| Standing::of(&copies, id, snapshot));
+        if let Some(standing) = standing {
+            sums.add_present(standing);
+        }
+        let standing = standing.unwrap_or_default();
         let (short, summary) = (snapshot.id.short(), &snapshot.record.summary);
         let line = match id {
-            Some(id) => format!("snapshot {short} is there as {}", id.short()),
+            Some(id) => {
+                format!("snapshot {short} is there as {}{}", id.short(), described(standing))
+            }
             None => format!(
                 "snapshot {short} would be copied: {}, {}",
                 counted(summary.files, "file"),
@@ -251,19 +294,43 @@ fn tell(
             "snapshot": snapshot.id.to_string(),
             "state": if id.is_some() { "present" } else { "would-be-copied" },
             "copy": id.map(|id| id.to_string()),
+            "hidden": standing.hidden,
+            "said_otherwise": standing.is_said_otherwise(),
             "to": to.to_string(),
         });
         context.output.message("snapshot", fields)?;
     }
-    let present = wanted.len() as u64 - missing;
+    warn_of_standing(context, to, &sums);
     let fields = json!({
         "dry_run": true,
         "would_be_copied": missing,
-        "present": present,
+        "present": sums.present,
+        "hidden": sums.hidden,
+        "said_otherwise": sums.said_otherwise,
         "to": to.to_string(),
     });
     context.output.message("summary", fields)?;
     Ok(Outcome::Complete)
+}
+
+/// Says how copies that are there stand to their originals: nothing of that is changed here.
+fn warn_of_standing(context: &Context, to: &Location, sums: &Sums) {
+    if sums.hidden > 0 {
+        let (are, them) = if sums.hidden == 1 { ("is", "it") } else { ("are", "them") };
+        context.output.warning(&format!(
+            "{} there already {are} hidden there, and 'gc' may forget {them} for good: 'onefold -r \
+             {to} undelete ID' brings {them} back",
+            counted(sums.hidden, "snapshot")
+        ));
+    }
+    if sums.said_otherwise > 0 {
+        let have = if sums.said_otherwise == 1 { "has" } else { "have" };
+        context.output.warning(&format!(
+            "{} there already {have} other tags, notes or holds there than here, by which 'forget' \
+             goes: 'onefold -r {to} tag', 'describe' and 'hold' change these",
+            counted(sums.said_otherwise, "snapshot")
+        ));
+    }
 }
 
 fn summarize(context: &Context, to: &Location, sums: &Sums) -> Result<()> {
@@ -290,6 +357,8 @@ fn summarize(context: &Context, to: &Location, sums: &Sums) -> Result<()> {
         json!({
             "copied": sums.copied,
             "present": sums.present,
+            "hidden": sums.hidden,
+            "said_otherwise": sums.said_otherwise,
             "damaged": sums.damaged,
             "forgotten": sums.forgotten,
             "bytes_read": sums.bytes_read,

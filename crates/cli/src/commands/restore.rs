@@ -22,7 +22,7 @@ use onefold_engine::session::outcome;
 use onefold_engine::session::tombstones;
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -206,10 +206,28 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     if problems == 0 && !options.dry_run && !options.verify {
         remember(&repository, &report, begun.elapsed());
     }
-    let fields = json!({
-        "snapshot": snapshot.id.to_string(),
-        "target": options.target.display().to_string(),
-        "dry_run": options.dry_run,
+    store_path::warn_of_unmatched(&context.output, &options.include);
+    store_path::warn_of_unmatched(&context.output, &options.exclude);
+    describe(context, &report, &options, begun.elapsed())?;
+    describe_surplus(context, &report, &options)?;
+    warn_of_unkept(context, &report.unkept);
+    if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
+        let error = outcome::forgotten(snapshot.id);
+        context.output.warning(&format!("{error}: what is missing was collected"));
+    }
+    let mut fields = summary(&report, problems, begun.elapsed());
+    fields["snapshot"] = json!(snapshot.id.to_string());
+    fields["target"] = json!(options.target.display().to_string());
+    fields["dry_run"] = json!(options.dry_run);
+    context.output.message("summary", fields)?;
+    // What others may do decides like what cannot be set at all; a time does not.
+    let rights = report.unkept.modes.count + report.unkept.owners.count;
+    Ok(Outcome::with_problems(problems + report.surplus.kept + rights))
+}
+
+/// What programs are told of a restore, but for what was asked for.
+fn summary(report: &RestoreReport, problems: u64, elapsed: Duration) -> Value {
+    json!({
         "files": report.files,
         "directories": report.directories,
         "others": report.others,
@@ -231,21 +249,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "chunks_guided": report.chunks_guided,
         "chunks_looked_up": report.chunks_looked_up,
         "bytes_read": report.bytes_read,
-        "seconds": begun.elapsed().as_secs_f64(),
-    });
-    store_path::warn_of_unmatched(&context.output, &options.include);
-    store_path::warn_of_unmatched(&context.output, &options.exclude);
-    describe(context, &report, &options, begun.elapsed())?;
-    describe_surplus(context, &report, &options)?;
-    warn_of_unkept(context, &report.unkept);
-    if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
-        let error = outcome::forgotten(snapshot.id);
-        context.output.warning(&format!("{error}: what is missing was collected"));
-    }
-    context.output.message("summary", fields)?;
-    // What others may do decides like what cannot be set at all; a time does not.
-    let rights = report.unkept.modes.count + report.unkept.owners.count;
-    Ok(Outcome::with_problems(problems + report.surplus.kept + rights))
+        "seconds": elapsed.as_secs_f64(),
+    })
 }
 
 /// Notes how quick this machine is with this store.

@@ -194,3 +194,57 @@ fn r115_a_container_of_full_size_that_was_cut_does_not_count_as_there() {
     assert!(run.code == 0 || run.code == 3, "{}", run.stderr);
     sandbox.run(&["-r", &to, "restore", "latest", "--target", &sandbox.arg("out")]).expect(0);
 }
+
+/// What is said of a snapshot after it was copied is not copied, and nothing there is brought back.
+#[test]
+fn r162_copies_that_are_hidden_or_said_otherwise_are_told() {
+    let sandbox = Sandbox::with_source();
+    let snapshots: Vec<String> = (0..4)
+        .map(|number| {
+            sandbox.write("source/number", &[number]);
+            sandbox.backup(&["--tag", "a,b"])
+        })
+        .collect();
+    let to = sandbox.arg("second");
+    let there = ["-r", &to];
+    sandbox.run(&[&there[..], &["init", "--encryption", "none"]].concat()).expect(0);
+    let copy = ["copy", "--to", &to];
+    for _ in 0..2 {
+        let told = sandbox.run(&copy).expect(0).stderr;
+        assert!(!told.contains("there already"), "{told}");
+    }
+    let copies: Vec<String> = {
+        let list = sandbox.run(&[&there[..], &["--json", "snapshots"]].concat()).expect(0);
+        list.messages("snapshot").iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
+    };
+    sandbox.run(&["tag", "--add", "keep", &snapshots[0]]).expect(0);
+    sandbox.run(&["describe", &snapshots[1], "a note"]).expect(0);
+    sandbox.run(&["hold", &snapshots[2]]).expect(0);
+    // The order of tags means nothing.
+    sandbox.run(&["tag", "--set", "b,a", &snapshots[3]]).expect(0);
+    sandbox.run(&[&there[..], &["forget", &copies[3]]].concat()).expect(0);
+    for more in [&[][..], &["--dry-run"]] {
+        let told = sandbox.run(&[&copy[..], more].concat()).expect(0);
+        for words in ["1 snapshot there already is hidden", "undelete", "3 snapshots", "tag'"] {
+            assert!(told.stderr.contains(words), "{words}: {}", told.stderr);
+        }
+        let json = sandbox.run(&[&["--json"], &copy[..], more].concat()).expect(0);
+        let summary = json.message("summary");
+        assert_eq!(
+            (&summary["present"], &summary["hidden"], &summary["said_otherwise"]),
+            (&4.into(), &1.into(), &3.into())
+        );
+        for line in json.messages("snapshot") {
+            let is_last = line["snapshot"] == *snapshots[3];
+            assert_eq!(
+                (&line["hidden"], &line["said_otherwise"]),
+                (&is_last.into(), &(!is_last).into())
+            );
+        }
+    }
+    // Nothing there is another than before.
+    let list = sandbox.run(&[&there[..], &["--json", "snapshots"]].concat()).expect(0);
+    let list = list.messages("snapshot");
+    assert_eq!(list.len(), 3);
+    assert!(list.iter().all(|it| it["tags"] == serde_json::json!(["a", "b"])), "{list:?}");
+}

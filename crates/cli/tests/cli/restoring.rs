@@ -101,8 +101,8 @@ fn a_plan_counts_the_files_that_the_restore_restores() {
     assert_eq!(planned["files"], 5);
 }
 
-/// What is there in the place of an item that is no file, or of a further name of one, is left alone
-/// as a file is.
+/// What is there in the place of an item that is no file, or of a further name of one, is left
+/// alone as a file is.
 #[test]
 fn r162_whatever_the_overwrite_rule_leaves_alone_is_counted_and_told() {
     let sandbox = Sandbox::with_store();

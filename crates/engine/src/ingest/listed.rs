@@ -11,7 +11,6 @@
 //!
 //! Memory: 16 bytes for each name of a directory that is not complete yet.
 
-use super::walk::Name;
 use crate::file_systems::list;
 use rustix::fs::{Mode, OFlags, Stat};
 use std::collections::HashSet;
@@ -35,12 +34,17 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// A directory at a path, its status from before it was listed, and its names.
+    /// A directory at a path, its status from before it was listed, and its names with the numbers
+    /// of their files.
     #[must_use]
-    pub fn new(path: PathBuf, status: &Stat, names: &[Name]) -> Self {
+    pub fn new<'a>(
+        path: PathBuf,
+        status: &Stat,
+        names: impl Iterator<Item = (&'a [u8], u64)>,
+    ) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let is_settled = status.st_ctime < now.saturating_sub(SETTLED).as_secs() as i64;
-        let mut names: Vec<_> = names.iter().map(|name| (hash(&name.bytes), name.inode)).collect();
+        let mut names: Vec<_> = names.map(|(name, inode)| (hash(name), inode)).collect();
         names.sort_unstable();
         Self {
             path,

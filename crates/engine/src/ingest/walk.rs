@@ -52,7 +52,7 @@ mod special;
 
 use below::leads_to_source;
 use excluding::{Mounts, size_of_matched};
-pub use names::Name;
+use names::Name;
 use parent::{Known, ParentDirectory};
 pub use reading::BATCH_FILES_MAX;
 use reading::Batch;

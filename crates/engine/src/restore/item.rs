@@ -3,9 +3,10 @@
 use super::Overwrite;
 use super::metadata::{Applier, Attributes, Present};
 use super::target::{Directory, is_type};
+use super::unfinished::is_unfinished;
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_types::{Error, Result};
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, Stat};
 use std::os::fd::AsFd;
 
 /// What is to be done with an entry.
@@ -37,10 +38,14 @@ pub fn decide(entry: &Entry, existing: Option<&Stat>, overwrite: Overwrite) -> D
         seconds: stat.st_mtime,
         nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
     };
-    match overwrite {
-        Overwrite::Never => return Decision::Skip,
-        Overwrite::IfNewer if entry.modified <= modified => return Decision::Skip,
-        _ => {}
+    let is_left_alone = match overwrite {
+        Overwrite::Never => true,
+        Overwrite::IfNewer => entry.modified <= modified,
+        _ => false,
+    };
+    // What a killed restore has left is nobody's own.
+    if is_left_alone && !is_unfinished(stat) {
+        return Decision::Skip;
     }
     match (same_kind, entry.kind) {
         (false, _) => Decision::Replace,
@@ -79,7 +84,7 @@ pub fn make(directory: &Directory, entry: &Entry, name: &[u8]) -> Result<()> {
     let made = match entry.kind {
         EntryKind::Symlink => rustix::fs::symlinkat(entry.target.as_slice(), &*handle, name),
         kind => {
-            let mode = Mode::from_raw_mode(0o600);
+            let mode = directory.mode_of_new();
             rustix::fs::mknodat(&*handle, name, file_type(kind), mode, entry.device_number)
         }
     };

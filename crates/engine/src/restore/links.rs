@@ -13,7 +13,7 @@ use super::walk::Restorer;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -244,7 +244,7 @@ impl Restorer<'_> {
         match link.entry.kind {
             EntryKind::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-                let mode = Mode::from_raw_mode(0o600);
+                let mode = link.directory.mode_of_new();
                 let made = rustix::fs::openat(&*link.directory.handle()?, name, flags, mode)
                     .map_err(|errno| Error::io("making the file", errno.into()))?;
                 self.copy_file(link, name, &File::from(made)).inspect_err(|_| {

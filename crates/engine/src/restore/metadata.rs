@@ -1,8 +1,8 @@
 //! Owners, modes, extended attributes and times.
 //!
 //! Order matters and is the same for all kinds: owner (which clears set-id bits and capabilities),
-//! extended attributes (which need write permission), mode (which an access control list would
-//! change), modification time last.
+//! extended attributes (which need write permission), modification time, mode last (which an access
+//! control list would change, and which says that the item is finished).
 //!
 //! - The owner is found by name if the snapshot names it and the name is known here, else by
 //!   number; where numbers alone are asked for, always by number.
@@ -188,9 +188,10 @@ impl Applier {
         for (name, value) in self.wanted_xattrs(wanted, granted) {
             self.set(name, subject.set(name, value), path);
         }
+        let has_time = self.set(b"modification time", subject.set_modified(wanted.modified), path);
+        // This takes away the mark of what is not finished.
         let mode = self.wanted_mode(wanted, granted);
         let has_mode = self.set(b"mode", subject.set_mode(mode), path);
-        let has_time = self.set(b"modification time", subject.set_modified(wanted.modified), path);
         if present.keeps && (0..=i64::from(i32::MAX)).contains(&wanted.modified.seconds) {
             return;
         }

@@ -2,9 +2,9 @@
 //!
 //! A file is made with nobody but its owner allowed to open it, filled in any order by any worker,
 //! and gets owner, attributes, mode and time when its last piece is there. Where nothing was it has
-//! its own name from the beginning. Until it is finished its modification time is the present, so a
-//! restore that was killed is noticed by the next one, whatever the file's length is. If a file
-//! cannot be completed it is removed.
+//! its own name from the beginning. Until it is finished its modification time is the present, and
+//! it has a mark (see `unfinished`), so a restore that was killed is noticed by the next one,
+//! whatever the file's length is. If a file cannot be completed it is removed.
 //!
 //! What was there is replaced: the new file has a temporary name beside it, and when it is complete
 //! and durable it is renamed over what was there. Until then that stays as it was, and
@@ -48,8 +48,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Nobody else may look at a file before it has its mode.
-const PRIVATE: u32 = 0o600;
 const OPEN_FLAGS: OFlags =
     OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -486,7 +484,7 @@ impl OutputFile {
             opened
         } else {
             let flags = OPEN_FLAGS.union(OFlags::CREATE).union(OFlags::EXCL);
-            let mode = Mode::from_raw_mode(PRIVATE);
+            let mode = self.directory.mode_of_new();
             let made = rustix::fs::openat(&*directory, &name, flags, mode);
             let takes_room = matches!(slot.way, Way::Replace { .. }) && made.is_ok();
             shared.has_temporaries.fetch_or(takes_room, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! What the target holds and the snapshot does not: deleted or kept.
 //!
 //! A name that is not in a snapshot was absent from its source only if the snapshot can know: its
-//! directory lies at or below a source, was read whole, and is no mount point here, and the item was
-//! not changed while the snapshot was saved. Such a name is deleted, in directories that were not read whole only where that is asked for. All others are
-//! kept, counted and told. A directory that only leads to sources says nothing of what is beside
-//! them, so nothing in it is looked at.
+//! directory lies at or below a source, was read whole, and is no mount point here, and the item
+//! was not changed while the snapshot was saved. Such a name is deleted, in directories that were
+//! not read whole only where that is asked for. All others are kept, counted and told. A directory
+//! that only leads to sources says nothing of what is beside them, so nothing in it is looked at.
 //!
 //! Algorithm: the names in a directory are listed before anything is restored into it, and each
 //! name of the snapshot takes its own off the list. What is left when the directory is done is the

@@ -17,6 +17,7 @@ use super::RestoreOptions;
 use super::durable::{FileSystem, FileSystems};
 use super::follow;
 use super::identity::Spellings;
+use super::unfinished;
 use crate::environment::open_files_max;
 use crate::file_systems;
 use crate::tree::path;
@@ -34,8 +35,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 const DIRECTORY_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// The owner may do everything: the mode of directories while they are filled.
-const PRIVATE: u32 = 0o700;
 
 /// Closes the handles that were opened longest ago.
 struct Handles {
@@ -173,7 +172,7 @@ impl Directory {
     /// Makes the directory `name` in this one.
     pub fn make(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
         let handle = self.handle()?;
-        let mode = Mode::from_raw_mode(PRIVATE);
+        let mode = unfinished::directory_mode(self.file_system.keeps_attributes);
         rustix::fs::mkdirat(&*handle, name, mode)
             .map_err(|errno| Error::io("making the directory", errno.into()))?;
         self.open(&handle, name, true, false)
@@ -249,6 +248,12 @@ impl Directory {
     #[must_use]
     pub fn keeps_attributes(&self, device: u64) -> bool {
         self.file_system.keeps_attributes && device == self.identity.0
+    }
+
+    /// The mode of what is made in it and is no directory, until it is finished.
+    #[must_use]
+    pub fn mode_of_new(&self) -> Mode {
+        unfinished::file_mode(self.file_system.keeps_attributes)
     }
 
     /// A handle to it, opened again if it was closed.

@@ -14,6 +14,7 @@ use super::output::OutputFile;
 use super::shared::Shared;
 use super::surplus::{Listed, Surplus, SurplusReport, listing_of};
 use super::target::{self, Directory, is_type};
+use super::unfinished::is_unfinished;
 use super::window::{Window, WindowShare};
 use super::{Delete, Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
@@ -482,7 +483,7 @@ impl Restorer<'_> {
             listing == Listing::Above || matches!(overwrite, Overwrite::Never | Overwrite::IfNewer);
         let level = &mut self.stack[position];
         (level.listed, level.is_mounted, level.led_to) = (listed, is_mounted, led_to);
-        level.set_attributes = made.fresh || !keeps;
+        level.set_attributes = made.fresh || !keeps || existing.as_ref().is_some_and(is_unfinished);
         Ok(Some(made))
     }
 

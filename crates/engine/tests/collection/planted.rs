@@ -271,7 +271,8 @@ fn r150_each_object_of_a_store_has_a_name_of_the_layout() {
     }
 }
 
-/// `SNAPSHOTS_MAX`, `PACKS_MAX` and `MOUNT_POINTS_MAX`, each crossed by one: what is not remembered is looked at again.
+/// `SNAPSHOTS_MAX`, `PACKS_MAX` and `MOUNT_POINTS_MAX`, each crossed by one: what is not remembered
+/// is looked at again.
 #[test]
 fn r153_of_more_than_is_remembered_the_rest_is_looked_at_again() {
     let (memory, _) = create();

@@ -1,6 +1,6 @@
-//! A walk through the table of docs/PROTOCOL.md, section 11: an object of each kind that whoever may
-//! append can put, and that lies as far as it can. Then the honest commands of others. Objects of
-//! the other kinds take the right to collect, and the server refuses them.
+//! A walk through the table of docs/PROTOCOL.md, section 11: an object of each kind that whoever
+//! may append can put, and that lies as far as it can. Then the honest commands of others. Objects
+//! of the other kinds take the right to collect, and the server refuses them.
 
 use crate::basics::{Saved, everything};
 use crate::canaries::is_loss;

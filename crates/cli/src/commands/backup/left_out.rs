@@ -126,7 +126,8 @@ mod tests {
         assert_eq!(
             reasons(&asked, &all).join(", "),
             "5 items by patterns, 3 caches, 1 directory with '.nobackup', 2 files larger than \
-             1.00 GiB (3.00 GiB), 4 mounts, 2 items that went meanwhile, what came into 1 directory meanwhile"
+             1.00 GiB (3.00 GiB), 4 mounts, 2 items that went meanwhile, what came into 1 \
+             directory meanwhile"
         );
         assert!(reasons(&asked, &LeftOut::none(2)).is_empty());
     }

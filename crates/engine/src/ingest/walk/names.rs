@@ -16,12 +16,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A name as its directory's list has it.
-pub struct Name {
-    pub(in crate::ingest) bytes: Vec<u8>,
+pub(super) struct Name {
+    pub(super) bytes: Vec<u8>,
     /// What it is a name of, if the file system says so.
     pub(super) kind: FileType,
     /// The number of its file.
-    pub(in crate::ingest) inode: u64,
+    pub(super) inode: u64,
 }
 
 impl Walk<'_> {
@@ -40,7 +40,8 @@ impl Walk<'_> {
         names.sort_unstable_by(|a, b| a.bytes.cmp(&b.bytes));
         // A directory that is changed while it is read may give a name twice.
         names.dedup_by(|a, b| a.bytes == b.bytes);
-        let listed = Listed::new(self.on_disk(tree_path), &status, &names);
+        let known = names.iter().map(|name| (&*name.bytes, name.inode));
+        let listed = Listed::new(self.on_disk(tree_path), &status, known);
         let selection = self.context.selection;
         if let Some((identity, only)) = selection.only
             && (status.st_dev, status.st_ino) == identity

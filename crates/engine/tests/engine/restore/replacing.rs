@@ -1,9 +1,10 @@
 //! How what is there gives way to what is restored: by another file, or in place.
 
-use super::support::{Item, in_memory, random_bytes, store_tree};
+use super::support::{Item, Part, in_memory, random_bytes, store_tree};
 use super::{options, restore_cleanly, restore_with_problems};
 use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport};
 use onefold_engine::{Interrupt, Job};
+use onefold_format::node::EntryKind;
 use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::ErrorKind;
@@ -238,6 +239,64 @@ fn r108_what_a_killed_restore_left_is_removed_by_the_next() {
     let mut expected = [stays.to_vec(), vec!["f".to_owned()]].concat();
     expected.sort();
     assert_eq!(names(target.path()), expected);
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    let copied = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(copied.unwrap().success());
+}
+
+/// The target is looked at while a file is being written: a restore that is killed leaves that.
+#[test]
+fn r162_what_a_killed_restore_has_left_is_not_left_alone_as_somebodys_own() {
+    let above = tempfile::tempdir().unwrap();
+    let [target, killed, again] = ["target", "killed", "again"].map(|at| above.path().join(at));
+    let (from, to) = (target.clone(), killed.clone());
+    let faulty = Faulty::scripted(MemoryStore::new(), move |call| {
+        if call.operation == Operation::GetRange && from.join("d/f").exists() {
+            copy_tree(&from, &to);
+        }
+        Fault::None
+    });
+    let repository = super::support::repository_on(Arc::new(faulty) as Arc<dyn Store>);
+    // A hole is made before anything is read.
+    let bytes = random_bytes(6, 50_000);
+    let file = Item::parts("f", vec![Part::Hole(8192), Part::Bytes(bytes.clone())]);
+    let pipe = Item::special("p", EntryKind::Fifo);
+    let root = store_tree(&repository, vec![Item::directory("d", vec![file, pipe])]);
+    let wanted = [vec![0; 8192], bytes].concat();
+    let options = RestoreOptions { threads: 1, ..options(&target) };
+    restore_cleanly(&repository, &root, &options);
+    let half = fs::read(killed.join("d/f")).unwrap();
+    assert!(half != wanted, "it was killed too late");
+    // The pipe as it is before it gets what it is to have: the mode of the file.
+    let made = fs::metadata(killed.join("d/f")).unwrap().permissions();
+    fs::set_permissions(killed.join("d/p"), made).unwrap();
+    let seen = |path: &Path| {
+        let known = fs::metadata(path).unwrap();
+        (known.mode() & 0o7777, known.mtime())
+    };
+    for overwrite in [Overwrite::Never, Overwrite::IfNewer] {
+        copy_tree(&killed, &again);
+        let options = RestoreOptions { overwrite, target: again.clone(), ..options.clone() };
+        let report = restore_cleanly(&repository, &root, &options);
+        assert_eq!(report.files_skipped, 0, "{overwrite:?}");
+        assert!(fs::read(again.join("d/f")).unwrap() == wanted, "{overwrite:?}");
+        assert_eq!(seen(&again.join("d/f")), (0o644, 1_600_000_000));
+        assert_eq!(seen(&again.join("d")), (0o755, 1_600_000_000));
+        assert_eq!(seen(&again.join("d/p")), (0o640, 1_600_000_000));
+        // What is finished is somebody's own, be it as short and as young.
+        copy_tree(&killed, &again);
+        for (name, mode) in [("d/f", 0o600), ("d/p", 0o600), ("d", 0o700)] {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            fs::set_permissions(again.join(name), mode).unwrap();
+        }
+        let report = restore_cleanly(&repository, &root, &options);
+        assert_eq!(report.files_skipped, 2, "{overwrite:?}");
+        assert!(fs::read(again.join("d/f")).unwrap() == half, "{overwrite:?}");
+        assert_eq!(seen(&again.join("d")).0, 0o700);
+    }
 }
 
 #[test]
