@@ -373,12 +373,14 @@ impl OutputFile {
         if self.set_size.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
             let written = handle.metadata().context(|| "its status")?.len();
-            // A length that no data leads to is on the disk before the data is, and would have a
-            // file of zeros look restored after a loss of power.
+            // A length that is set is on the disk before the data is, and would have a file of
+            // zeros look restored after a loss of power.
             if (1..self.size).contains(&written) && !is_replaced {
                 handle.sync_data().context(|| "making it durable")?;
             }
-            handle.set_len(self.size).context(|| "setting the file's length")?;
+            if written != self.size {
+                handle.set_len(self.size).context(|| "setting the file's length")?;
+            }
         }
         // So would its time a file that had its length before.
         if self.is_in_place() && self.touched.load(Ordering::Relaxed) {
