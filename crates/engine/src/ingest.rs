@@ -271,8 +271,6 @@ pub struct BackupReport {
     pub started_ns: i64,
     /// A snapshot that was there before, and is dated later all the same, with its date.
     pub dated_later: Option<(SessionId, i64)>,
-    /// When the newest snapshot before was saved, by its date.
-    pub latest_ns: Option<i64>,
     /// What it found and did.
     pub summary: Summary,
     /// What the selection left out.

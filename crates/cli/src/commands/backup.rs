@@ -300,27 +300,16 @@ fn warn_of_strays(context: &Context, report: &BackupReport) {
     }
 }
 
-/// A snapshot that is dated so much later than the one before may be of a wrong clock: a year.
-const CLOCK_JUMP_MIN_NS: i64 = 365 * 24 * 3600 * 1_000_000_000;
-
 /// Says so if the snapshot is not the one that dates take for the newest.
 fn warn_of_clock(context: &Context, now_ns: i64, report: &BackupReport) {
     if report.snapshot.is_none() {
         return;
     }
     let date = time::local(report.started_ns);
-    let is_long_after =
-        |latest_ns: i64| report.started_ns.saturating_sub(latest_ns) > CLOCK_JUMP_MIN_NS;
     if is_dated_before(now_ns, report.started_ns) {
         context.output.warning(&format!(
             "this snapshot is dated {date}, in the future: 'latest' means it until then, and no \
              policy counts it"
-        ));
-    } else if let Some(latest_ns) = report.latest_ns.filter(|latest_ns| is_long_after(*latest_ns)) {
-        context.output.warning(&format!(
-            "this snapshot is dated {date}, more than a year after the one before, which is of {}: \
-             policies count back from it. If the clock is wrong, set it, and forget this snapshot",
-            time::local(latest_ns)
         ));
     } else if let Some((id, date_ns)) = report.dated_later {
         context.output.warning(&format!(

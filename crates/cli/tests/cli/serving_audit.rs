@@ -95,7 +95,7 @@ fn what_a_client_has_put_and_is_there_is_listed() {
     assert!(puts.iter().all(|put| put["size_bytes"].is_u64() && put["store"] == "store"));
     assert_eq!(listed.message("summary")["objects"], put.len());
     // What was put since the first of the two that lie.
-    let is_first = |put: &&Value| put["key"].as_str().unwrap().starts_with("metadata/");
+    let is_first = |put: &&Value| put["key"].as_str().unwrap().starts_with("metadata/ff");
     let since = puts.iter().find(is_first).unwrap()["time"].as_str().unwrap();
     assert_eq!(keys(&audit(&sandbox, "thief", &["--since", since]).expect(0)), junk);
     let shown = sandbox.run(&["client", "audit", "thief", "store"]).expect(0).stdout;

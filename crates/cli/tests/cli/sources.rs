@@ -188,7 +188,7 @@ fn r85_what_is_left_out_is_counted_and_told() {
         let expected = serde_json::json!({
             "matched_items": 2, "matched_bytes": 9, "large_files": 2, "large_bytes": 110_000,
             "caches": 2, "marked": [[".skip", 1], [".nobackup", 1], [".typo", 0]], "mounts": 0,
-            "snapshot_mounts": 0, "gone": 0,
+            "snapshot_mounts": 0, "gone": 0, "grown_directories": 0,
         });
         assert_eq!(run.message("summary")["left_out"], expected);
     }

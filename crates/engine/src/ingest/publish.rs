@@ -429,7 +429,6 @@ impl Backup<'_> {
             parent: parent_id,
             strays,
             started_ns,
-            latest_ns: ready.latest.map(|(date_ns, _)| date_ns),
             dated_later: ready.latest.filter(is_later).map(|(date_ns, id)| (id, date_ns)),
             summary: tree.summary,
             left_out: tree.left_out.clone(),

@@ -3,7 +3,7 @@
 use super::{Keeping, Walk};
 use crate::file_systems::has_times_of_change;
 use crate::tree::tree_reader::DirectoryCursor;
-use onefold_format::node::{Entry, EntryKind, Reference, Time};
+use onefold_format::node::{Entry, EntryKind, Reference};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ impl Walk<'_> {
         };
         self.times_of_change = Some((device, is_told));
         if let Some((known, _)) = known.as_mut().filter(|_| !is_told) {
-            known.changed = Time::default();
+            // No file has that number.
+            known.inode = 0;
         }
     }
 }
