@@ -254,7 +254,8 @@ fn r162_what_a_killed_restore_has_left_is_not_left_alone_as_somebodys_own() {
     let [target, killed, again] = ["target", "killed", "again"].map(|at| above.path().join(at));
     let (from, to) = (target.clone(), killed.clone());
     let faulty = Faulty::scripted(MemoryStore::new(), move |call| {
-        if call.operation == Operation::GetRange && from.join("d/f").exists() {
+        let is_half = from.join("d/f").exists() && !to.exists();
+        if call.operation == Operation::GetRange && is_half {
             copy_tree(&from, &to);
         }
         Fault::None
