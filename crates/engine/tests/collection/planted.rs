@@ -168,6 +168,21 @@ fn r153_packs_are_compared_once_with_their_containers() {
     assert!(second < first / 2, "{first}, then {second}");
 }
 
+/// Puts a change that says that its snapshot is not held, and forgotten for good.
+pub fn plant_change(repository: &Repository, name: ChangeName) {
+    let change = Change {
+        time_ns: 1,
+        by: "them".to_owned(),
+        hold: false,
+        tags: Vec::new(),
+        description: String::new(),
+        forgotten: true,
+    };
+    let body = record::encode(&change).unwrap();
+    let sealed = seal(repository, Purpose::Change, &name.sealed_as(), &body);
+    repository.store().put(&key(layout::change(name)), &sealed).unwrap();
+}
+
 #[test]
 fn r154_a_change_that_says_forgotten_is_final_only_by_who_may_collect() {
     let mut saved = Saved::new(Suite::Aes256Gcm);
@@ -176,17 +191,7 @@ fn r154_a_change_that_says_forgotten_is_final_only_by_who_may_collect() {
     retention::change(&saved.repository, &[held], "me", &|it| it.hold = true).unwrap();
     for (snapshot, number) in [(planted, 1), (held, 2)] {
         let name = ChangeName { snapshot, number };
-        let change = Change {
-            time_ns: 1,
-            by: "them".to_owned(),
-            hold: false,
-            tags: Vec::new(),
-            description: String::new(),
-            forgotten: true,
-        };
-        let body = record::encode(&change).unwrap();
-        let sealed = seal(&saved.repository, Purpose::Change, &name.sealed_as(), &body);
-        saved.memory.put(&key(layout::change(name)), &sealed).unwrap();
+        plant_change(&saved.repository, name);
         assert!(Kind::of(&layout::finality(name)).unwrap().takes_collecting());
     }
     let repository = reopen(&saved.memory, 9);

@@ -4,7 +4,9 @@
 
 use crate::basics::{Saved, everything};
 use crate::canaries::is_loss;
-use crate::planted::{plant_pack, plant_run, remembering, save_root_of_nothing, seal};
+use crate::planted::{
+    plant_change, plant_pack, plant_run, remembering, save_root_of_nothing, seal,
+};
 use crate::steps::*;
 use crate::world::content_of;
 use onefold_crypto::{Purpose, Suite};
@@ -17,7 +19,7 @@ use onefold_engine::{Repository, retention};
 use onefold_format::codec::Codec;
 use onefold_format::container::ChunkDescriptor;
 use onefold_format::layout::{self, ChangeName, Kind};
-use onefold_format::record::{self, Change, Damage};
+use onefold_format::record::{self, Damage};
 use onefold_store::Blobs;
 use onefold_types::{CheckpointId, ContainerId, DoubtId, KeyId, MarkId, PlanId, RunId, SessionId};
 use std::mem::discriminant;
@@ -128,17 +130,7 @@ fn plant_changes(saved: &Saved, repository: &Arc<Repository>) {
         };
         let mut all = (1..).map(|number| ChangeName { snapshot, number });
         let name = all.find(is_free).unwrap();
-        let change = Change {
-            time_ns: 1,
-            by: "them".to_owned(),
-            hold: false,
-            tags: Vec::new(),
-            description: String::new(),
-            forgotten: true,
-        };
-        let body = record::encode(&change).unwrap();
-        let sealed = seal(repository, Purpose::Change, &name.sealed_as(), &body);
-        repository.store().put(&key(layout::change(name)), &sealed).unwrap();
+        plant_change(repository, name);
     }
 }
 
