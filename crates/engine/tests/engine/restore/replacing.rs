@@ -13,6 +13,7 @@ use std::io::{Read, Seek};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A small file system in memory that is mounted until this is dropped.
@@ -253,9 +254,11 @@ fn r162_what_a_killed_restore_has_left_is_not_left_alone_as_somebodys_own() {
     let above = tempfile::tempdir().unwrap();
     let [target, killed, again] = ["target", "killed", "again"].map(|at| above.path().join(at));
     let (from, to) = (target.clone(), killed.clone());
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&has_ended);
     let faulty = Faulty::scripted(MemoryStore::new(), move |call| {
-        let is_half = from.join("d/f").exists() && !to.exists();
-        if call.operation == Operation::GetRange && is_half {
+        let is_begun = from.join("d/f").exists() && !ended.load(Ordering::Relaxed);
+        if call.operation == Operation::GetRange && is_begun {
             copy_tree(&from, &to);
         }
         Fault::None
@@ -269,6 +272,7 @@ fn r162_what_a_killed_restore_has_left_is_not_left_alone_as_somebodys_own() {
     let wanted = [vec![0; 8192], bytes].concat();
     let options = RestoreOptions { threads: 1, ..options(&target) };
     restore_cleanly(&repository, &root, &options);
+    has_ended.store(true, Ordering::Relaxed);
     let half = fs::read(killed.join("d/f")).unwrap();
     assert!(half != wanted, "it was killed too late");
     // The pipe as it is before it gets what it is to have: the mode of the file.
