@@ -161,3 +161,26 @@ fn a_store_without_a_log_and_a_directory_without_a_store_are_told() {
     assert_eq!(fs::read_dir(sandbox.path("empty")).unwrap().count(), 0);
     sandbox.run(&["client", "audit", "laptop"]).expect(1);
 }
+
+/// THREATS says which policies a thief's snapshots push honest ones out of.
+#[test]
+fn policies_that_keep_by_time_keep_what_others_have_planted_snapshots_beside() {
+    let (sandbox, all) = prepared(&["store"]);
+    let thief = client(&sandbox, "thief", "read,append", &[]);
+    let server = Server::with_certificate(&sandbox, &["store"]);
+    let run = |token: &str, arguments: &[&str]| {
+        run(&sandbox, &server.store("store"), token, arguments).expect(0)
+    };
+    run(&all, &INIT);
+    let saved = run(&all, &["--json", "backup", "source", "--host", "laptop"]);
+    let honest = saved.message("summary")["snapshot"].clone();
+    for _ in 0..3 {
+        run(&thief, &["backup", "source", "--host", "laptop"]);
+    }
+    for (policy, is_kept) in [(["--keep-last", "3"], false), (["--keep-within", "90d"], true)] {
+        let forget = [&["--json", "forget", "--dry-run"][..], &policy].concat();
+        let decisions = run(&all, &forget).messages("decision");
+        let decided = decisions.iter().find(|one| one["snapshot"] == honest).unwrap();
+        assert_eq!(decided["keep"], is_kept, "{policy:?}");
+    }
+}
